@@ -124,15 +124,9 @@ def _compare(old: Any, new: Any, path: str, lines: list[str]) -> None:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
             _compare(before, after, f"{path}[{index}]", lines)
-    elif type(old) is not type(new) or old != new:
-        if not _same_number(old, new):
-            before, after = _shown(old, new)
-            lines.append(f"{_named(path)}: {before} -> {after}")
-
-
-def _same_number(old: Any, new: Any) -> bool:
-    """Only int and float can be equal with different types here; a bool is never equal to a number."""
-    return not isinstance(old, bool) and not isinstance(new, bool) and old == new
+    elif type(old) is not type(new) or old != new:  # True == 1 in Python, but not in JSON
+        before, after = _shown(old, new)
+        lines.append(f"{_named(path)}: {before} -> {after}")
 
 
 def _shown(old: Any, new: Any) -> tuple[str, str]:

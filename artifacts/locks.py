@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.errors import Retryable, StoreError
@@ -59,13 +59,16 @@ def file_lock(
 
 
 def lock_holder(path: Path) -> str | None:
-    """Who holds the lock, in words; None if nobody does (or there is no such file)."""
+    """Who holds the lock, in words; None if nobody does (or there is no such file).
+
+    Looking takes a shared lock for an instant: a `file_lock(timeout_s=0)` in that instant sees it as held.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return None if _try_lock(fd, path) else _describe(fd)
+        return None if _try_lock(fd, path, fcntl.LOCK_SH) else _describe(fd)
     finally:
         os.close(fd)
 
@@ -111,9 +114,9 @@ def _open(path: Path) -> int:
         ) from error
 
 
-def _try_lock(fd: int, path: Path) -> bool:
+def _try_lock(fd: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -133,7 +136,7 @@ def _is_current(fd: int, path: Path) -> bool:
 
 
 def _write_holder(fd: int) -> None:
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started})
     # The text only serves the message of those who wait; a full disk must not cost the lock.
     with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -78,13 +78,13 @@ def finite_json(value: Any) -> Any:
 
 
 def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(timezone.utc)
+    return moment.astimezone(UTC)
 
 
 RelativePath = Annotated[str, AfterValidator(check_relative_path)]
 JsonObject = Annotated[dict[str, JsonValue], BeforeValidator(finite_json)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\Z")]
-StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Moment = Annotated[AwareDatetime, AfterValidator(_utc)]
 
 
@@ -145,7 +145,7 @@ class Manifest(ManifestDraft):
     """Sorted by path."""
     content_digest: Sha256
     """`content_digest(files)`; children put this into their fingerprint, so that equal content gives equal keys."""
-    files_at: str = Field(default="files", pattern=r"^files(-[0-9a-f]{8,32})?\Z")
+    files_at: str = Field(default="files", pattern=r"^files(-[0-9a-f]{8,32})?$")
     """Name of the folder beside manifest.json that holds the files (object stores: one per upload)."""
 
     @model_validator(mode="after")
