@@ -6,8 +6,6 @@ metrics.jsonl, progress.json, stage.log, and at the end result.json or error.jso
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.errors import Interrupted
-from tasks.process import checkpoints
-from tasks.process.jsonio import finite, read_json, write_json
+from tasks.process import checkpoints, metrics
+from tasks.process.jsonio import read_json, write_json
 
 PROGRESS_EVERY_S = 1.0
 SPEC_FILE, RESULT_FILE, ERROR_FILE = "spec.json", "result.json", "error.json"
@@ -125,16 +123,12 @@ class StageContext:
 
         A value that is NaN or infinite is written as null and its name added to the row's list "nonfinite".
         """
-        append_metric(self.metrics_path, step, values)
+        metrics.append_metric(self.metrics_path, step, values)
         self._check_stop()
 
     def truncate_metrics(self, after_step: int) -> None:
         """Drop the rows whose step is greater than `after_step`: a resumed run writes them again."""
-        if self.metrics_path.exists():
-            kept = [row for row in read_metrics(self.metrics_path) if row["step"] <= after_step]
-            part = self.metrics_path.with_suffix(".part")
-            part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), encoding="utf-8")
-            os.replace(part, self.metrics_path)
+        metrics.truncate_metrics(self.metrics_path, after_step)
 
     def progress(self, done: float, total: float, label: str = "") -> None:
         """Say how far the stage is: at most one file write a second, but always for a new label and for the end.
@@ -167,48 +161,6 @@ class StageContext:
             raise Interrupted(
                 "the stage was asked to stop", fix="run again: it goes on from the newest complete checkpoint"
             )
-
-
-def append_metric(path: Path, step: int, values: Mapping[str, Any]) -> None:
-    """Append one row to a metrics file and flush it; a torn last line of a killed attempt is closed first."""
-    plain = {str(name): finite(value) for name, value in values.items()}
-    bad = sorted(name for name, value in values.items() if _has_lost_number(value, plain[str(name)]))
-    row: dict[str, Any] = {"step": int(step), **plain}
-    if bad:
-        row["nonfinite"] = bad
-    line = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
-    with open(path, "ab+") as file:
-        if file.tell() > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                line = "\n" + line
-        file.write(line.encode())
-
-
-def _has_lost_number(value: Any, plain: Any) -> bool:
-    if plain is None:
-        return value is not None
-    if isinstance(plain, dict) and isinstance(value, Mapping):
-        return any(_has_lost_number(item, plain[str(key)]) for key, item in value.items())
-    if isinstance(plain, list):
-        items = value.tolist() if hasattr(value, "tolist") else value
-        return any(_has_lost_number(item, other) for item, other in zip(items, plain, strict=True))
-    return False
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl in file order; torn or foreign lines are passed over, a missing file has none."""
-    rows: list[dict[str, Any]] = []
-    if not path.exists():
-        return rows
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append(row)
-    return rows
 
 
 def read_progress(work_dir: Path) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ EndedBy = Literal["itself", "timeout", "stall", "interrupt", "supervisor_lost"]
 ORPHAN_GRACE_S = 7.0
 """Grace when launcher or supervisor were killed: with the sweep, all is gone within 10 s of the death."""
 
+
 @dataclass(frozen=True)
 class ProcessResult:
     """How a stage process ended.

@@ -35,7 +35,7 @@ class CappedLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.stat().st_size > cap // 2:
             os.replace(path, path.with_name(path.name + ".1"))
-        self._file = open(path, "ab", buffering=0)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by `close`
         self._room = cap - self._file.tell()
         self._end: deque[bytes] = deque()
         self._end_size = 0

@@ -84,7 +84,7 @@ class Supervisor:
         become_subreaper()
         self._install_handlers()
         alive_r, alive_w = os.pipe()
-        watch_r, watch_w = os.pipe()
+        watch_r, _ = os.pipe()  # its writing end stays open here and in the guard
         private = (self.options.status_fd, alive_w, watch_r, self.wake_r, self.wake_w)
         self.guard_pid = fork_guard(self.options, alive_r, self.stage_id, private)
         close_fds(alive_r)

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 from tasks.process import proc
 
@@ -19,9 +20,14 @@ WATCH = "GRPO_STAGE_WATCH"
 
 
 class Watchdog:
-    """Watches the pipe that `WATCH` names; does nothing when the stage was started by hand."""
+    """Watches the pipe that `WATCH` names; does nothing when the stage was started by hand.
 
-    def __init__(self) -> None:
+    Args:
+        log: the stage's log file, which takes its output once nobody reads it any more.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
         self.orphaned = False
         self._stage_id = os.environ.get(proc.MARKER, "")
         fd, session, grace = (os.environ.pop(WATCH, "") or "-1:-1:0").split(":")
@@ -34,6 +40,10 @@ class Watchdog:
         while os.read(self._fd, 1):
             continue
         self.orphaned = True
+        # Nobody reads the output any more: a print during the last save must not fail on a broken pipe.
+        log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        for fd in (1, 2):
+            os.dup2(log, fd)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._grace_s)
         self.sweep()

@@ -1,0 +1,166 @@
+"""The stage process: `python -m tasks.process.stage_main --spec <work_dir>/spec.json`.
+
+Imports `tasks.<stage>.entry`, calls its `run(ctx)`, and writes result.json (exit code 0) or error.json (the exit
+codes of `tasks.errors`; 1 for an error that is not one of them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from pipeline_config.pipeline import PipelineConfig
+from tasks.errors import ConfigError
+from tasks.process.context import ERROR_FILE, LOG_FILE, RESULT_FILE, StageContext, StageResult, StageSpec
+from tasks.process.failures import classify
+from tasks.process.jsonio import read_json, write_json
+from tasks.process.secrets import mask_secrets
+from tasks.process.watchdog import Watchdog
+
+Entry = Callable[[StageContext], StageResult]
+
+ENTRIES: dict[str, str] = {
+    name: f"tasks.{name}.entry" for name in ("preflight", "dataset", "sft", "format_gate", "grpo", "evaluate", "export")
+}
+"""Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
+
+EXIT_S = 20.0
+"""How long the interpreter may take to shut down; a hanging thread or exit hook does not get more."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the stage that `--spec` names and return the exit code."""
+    parser = argparse.ArgumentParser(prog="tasks.process.stage_main")
+    parser.add_argument("--spec", type=Path, required=True)
+    return run_spec(parser.parse_args(args).spec, load_entry)
+
+
+def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
+    """Run the stage of a spec file, as this process's only work, and return the exit code."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    work_dir = path.absolute().parent
+    watchdog = Watchdog(work_dir / LOG_FILE)
+    try:
+        spec = read_spec(path)
+        context = make_context(spec)
+        install_stop_handler(context)
+        result = find_entry(spec.stage)(context)
+        ignore_stop()
+        if not isinstance(result, StageResult):
+            raise TypeError(f"the entry of stage {spec.stage} returned {type(result).__name__}, not a StageResult")
+        write_json(work_dir / RESULT_FILE, result.model_dump())
+        code = 0
+    except (Exception, KeyboardInterrupt) as error:
+        ignore_stop()
+        code = report_failure(error, work_dir)
+    finally:
+        watchdog.sweep()
+    return code
+
+
+def read_spec(path: Path) -> StageSpec:
+    """Read and check a spec file.
+
+    Raises:
+        ConfigError: it is missing, not JSON or not a spec.
+    """
+    data = read_json(path)
+    if data is None:
+        raise ConfigError("the spec is missing or is not JSON", where=str(path), fix="start the stage by the pipeline")
+    try:
+        return StageSpec.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(str(error), where=str(path), fix="start the stage by the pipeline") from error
+
+
+def make_context(spec: StageSpec) -> StageContext:
+    """The context for a spec, with its configuration checked once more."""
+    try:
+        config = PipelineConfig.model_validate(spec.config)
+    except ValidationError as error:
+        raise ConfigError(str(error), where="config in spec.json", fix="start the stage by the pipeline") from error
+    return StageContext(
+        config=config,
+        inputs={name: Path(folder) for name, folder in spec.inputs.items()},
+        work_dir=spec.work_dir,
+        seed=spec.seed,
+        attempt=spec.attempt,
+        resume=spec.resume,
+    )
+
+
+def load_entry(stage: str) -> Entry:
+    """The `run` function of a stage.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    if stage not in ENTRIES:
+        raise ConfigError(
+            f"there is no stage {stage!r}", where="stage in spec.json", fix=f"one of {', '.join(ENTRIES)}"
+        )
+    return cast(Entry, importlib.import_module(ENTRIES[stage]).run)
+
+
+def install_stop_handler(context: StageContext) -> None:
+    """Have SIGTERM and SIGINT ask the stage to stop.
+
+    A forked worker inherits the handler, but not the duty to save: there the signal ends the process.
+    """
+    owner = os.getpid()
+
+    def stop(signum: int, _frame: object) -> None:
+        if os.getpid() != owner:
+            os._exit(128 + signum)
+        context.request_stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def ignore_stop() -> None:
+    """From here on the stage only writes down how it ended, which a signal must not cut short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def report_failure(error: BaseException, work_dir: Path) -> int:
+    """Print the traceback, write error.json, both without secrets, and return the exit code."""
+    known = classify(error)
+    text = "".join(traceback.format_exception(error))
+    print(mask_secrets(text, os.environ), file=sys.stderr, flush=True)
+    data = {name: mask_secrets(v, os.environ) if isinstance(v, str) else v for name, v in known.to_json().items()}
+    try:
+        write_json(work_dir / ERROR_FILE, {**data, "type": type(error).__name__})
+    except OSError as failure:  # a full disk, say; the exit code still tells the kind
+        print(f"error.json could not be written: {failure}", file=sys.stderr, flush=True)
+    return known.exit_code
+
+
+def exit_with(code: int) -> None:
+    """Exit, by force once `EXIT_S` have passed: libraries' threads and exit hooks sometimes never end."""
+
+    def force() -> None:
+        time.sleep(EXIT_S)
+        os._exit(code)
+
+    sys.stdout.flush()
+    threading.Thread(target=force, daemon=True).start()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    exit_with(main(sys.argv[1:]))
