@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from artifacts.manifest import Manifest, ManifestDraft
+from tasks.errors import StoreError
 
 ARTIFACTS = "artifacts"
 MANIFEST = "manifest.json"
@@ -21,8 +23,29 @@ INVALID = "manifest.invalid.json"
 PUBLISH_LOCK = "publish.lock"
 
 
+_STAGE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
 def artifact_path(stage: str, fingerprint: str) -> str:
+    """The artifact's folder. StoreError for names that no artifact can have (they could lead out of the store)."""
+    if not _STAGE.fullmatch(stage):
+        raise StoreError(f"{stage!r} is not the name of a stage", fix="use lower-case letters, digits and _")
+    if not _FINGERPRINT.fullmatch(fingerprint):
+        raise StoreError(f"{fingerprint!r} is not a fingerprint", fix="give all 64 hex digits, or use Store.find")
     return f"{ARTIFACTS}/{stage}/{fingerprint}"
+
+
+def artifact_keys(backend: Backend, stage: str | None = None) -> list[tuple[str, str]]:
+    """(stage, fingerprint) of each artifact's folder, sorted, with a manifest or without; other names are ignored."""
+    stages = [stage] if stage is not None else backend.names(ARTIFACTS)
+    return [
+        (name, fingerprint)
+        for name in stages
+        if _STAGE.fullmatch(name)
+        for fingerprint in backend.names(f"{ARTIFACTS}/{name}")
+        if _FINGERPRINT.fullmatch(fingerprint)
+    ]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ _TRANSIENT_NAMES = {
 _NETWORK_FIX = "check the network and the endpoint; a retry may succeed"
 _CREDENTIALS_FIX = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or a profile or role), and check the bucket's policy"
 
-_NOT_SECRET = {"endpoint_url", "region_name", "anon", "use_ssl", "profile", "default_cache_type", "protocol", "target"}
+_SECRET_KEY = re.compile(r"(?i)key|secret|token|pass|cred|auth|sas|sign|connection_string")
 _SECRET_ENV = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"(?i)((?:signature|token|secret|credential|password|accesskeyid)[^=&\s]*=)[^&\s]+")
@@ -69,7 +69,7 @@ class Redactor:
         self._secrets = sorted(set(_secret_values(options)), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        secrets = [*self._secrets, *(value for name in _SECRET_ENV if len(value := os.environ.get(name, "")) >= 4)]
+        secrets = [*self._secrets, *(value for name in _SECRET_ENV if len(value := os.environ.get(name, "")) >= 6)]
         for secret in secrets:
             text = text.replace(secret, "***")
         return _QUERY.sub(r"\1***", _USERINFO.sub("***@", text))
@@ -83,8 +83,9 @@ def _secret_values(value: Any, key: str = "") -> Iterator[str]:
         for item in value:
             yield from _secret_values(item, key)
     elif hasattr(value, "get_secret_value"):
-        yield from _secret_values(value.get_secret_value(), key)
-    elif isinstance(value, str) and key not in _NOT_SECRET and len(value) >= 4:
+        yield from _secret_values(value.get_secret_value(), "secret")
+    elif isinstance(value, str) and len(value) >= 6 and _SECRET_KEY.search(key):
+        # Shorter ones ("test") would blank out ordinary words, and protect nothing.
         yield value
 
 

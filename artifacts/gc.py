@@ -6,13 +6,13 @@ import logging
 import re
 import time
 from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from artifacts.backend import ARTIFACTS, MANIFEST, PUBLISH_LOCK, Backend, Stat, artifact_path
+from artifacts.backend import MANIFEST, PUBLISH_LOCK, Backend, Stat, artifact_keys, artifact_path
 from artifacts.locks import file_lock
 from artifacts.manifest import DamagedManifest, Manifest, NewerManifest, parse_manifest, raw_manifest
 
@@ -63,7 +63,7 @@ def collect(
     doomed = _doomed(whole, protected, set(keep), keep_last, older_than)
     removed = []
     for manifest in doomed:
-        with _no_commit(backend):
+        with _no_commit(backend, dry_run):
             if store.lookup(*_key(manifest)) != manifest:  # made again since the survey
                 continue
             if not dry_run:
@@ -71,7 +71,7 @@ def collect(
         reason = f"finished {manifest.finished_at:%Y-%m-%d %H:%M} UTC, not kept by any rule or artifact"
         removed.append(Removed("artifact", *_key(manifest), store.uri(manifest), manifest.size_bytes, reason))
     for key in leftover:
-        with _no_commit(backend):
+        with _no_commit(backend, dry_run):
             if store.lookup(*key) is None:
                 removed += _half_written(backend, key, grace, dry_run)
     if backend.root is None:
@@ -85,18 +85,14 @@ def collect(
     return removed
 
 
-def _no_commit(backend: Backend) -> AbstractContextManager[int]:
+def _no_commit(backend: Backend, dry_run: bool) -> AbstractContextManager[int]:
     """Keeps commits on this machine from putting an artifact in place between our look and our deletion."""
-    return file_lock(backend.lock_folder / PUBLISH_LOCK)
+    return nullcontext(0) if dry_run else file_lock(backend.lock_folder / PUBLISH_LOCK)
 
 
 def _survey(backend: Backend) -> tuple[list[Manifest], set[_Key], list[_Key]]:
     """Valid artifacts, keys that newer artifacts need (themselves included), and places without a valid manifest."""
-    keys = [
-        (stage, fingerprint)
-        for stage in backend.names(ARTIFACTS)
-        for fingerprint in backend.names(f"{ARTIFACTS}/{stage}")
-    ]
+    keys = artifact_keys(backend)
     paths = [f"{artifact_path(*key)}/{MANIFEST}" for key in keys]
     whole: list[Manifest] = []
     protected: set[_Key] = set()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifacts.backend import ARTIFACTS, MANIFEST, Backend
+from artifacts.backend import ARTIFACTS, MANIFEST, Backend, artifact_keys
 from artifacts.manifest import Manifest, parse_manifest
 from tasks.errors import StoreError
 
@@ -27,7 +27,7 @@ def find(store: Store, backend: Backend, ref: str) -> Manifest:
     if text == "latest" or (separator and last == "latest" and "/" not in name):
         return _latest(store, name or None)
     stage, _, prefix = text.rpartition("/")
-    if _HEX.fullmatch(prefix.lower()) and "/" not in stage and not Path(text).exists():
+    if _HEX.fullmatch(prefix.lower()) and "/" not in stage:
         return _by_prefix(store, backend, stage or None, prefix.lower())
     if "/" in text or text.endswith(".json"):
         return _by_place(store, backend, text)
@@ -48,13 +48,8 @@ def _latest(store: Store, stage: str | None) -> Manifest:
 
 
 def _by_prefix(store: Store, backend: Backend, stage: str | None, prefix: str) -> Manifest:
-    names = [
-        (name, fingerprint)
-        for name in ([stage] if stage else backend.names(ARTIFACTS))
-        for fingerprint in backend.names(f"{ARTIFACTS}/{name}")
-        if fingerprint.startswith(prefix)
-    ]
-    found = [manifest for name, fingerprint in names if (manifest := store.lookup(name, fingerprint)) is not None]
+    keys = [key for key in artifact_keys(backend, stage) if key[1].startswith(prefix)]
+    found = [manifest for key in keys if (manifest := store.lookup(*key)) is not None]
     what = f"{stage}/{prefix}" if stage else prefix
     if not found:
         raise StoreError(f"no artifact's fingerprint begins with {what!r}{_near(store, stage)}", where=store.url, fix=_FIX)

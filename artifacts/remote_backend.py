@@ -9,21 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from artifacts.backend import MANIFEST, Stat, artifact_path
+from artifacts.copies import Copies
 from artifacts.faults import Redactor, translated
-from artifacts.hashing import VERIFIED, check_files, hash_files, require_space, scan_folder, write_verified
-from artifacts.locks import file_lock
+from artifacts.hashing import hash_files, scan_folder
 from artifacts.manifest import FileEntry, Manifest, ManifestDraft, complete
-from artifacts.staging import place_files, remove_folder, staging_folder, sweep, sync_folder, unchanged
+from artifacts.staging import remove_folder, unchanged
 from tasks.errors import PipelineError, Retryable, StoreError
 
 log = logging.getLogger(__name__)
@@ -51,8 +50,9 @@ class RemoteBackend:
     def __init__(self, fs: Any, base: str, label: str, cache: Path, redact: Redactor) -> None:
         self._fs, self._base, self._redact = fs, base.rstrip("/"), redact
         self.label = label.rstrip("/")
-        self._cache = cache / hashlib.sha256(self.label.encode()).hexdigest()[:16]
-        self.lock_folder = self._cache / "locks"
+        own = cache / hashlib.sha256(self.label.encode()).hexdigest()[:16]
+        self.lock_folder = own / "locks"
+        self._copies = Copies(own)
 
     def uri(self, path: str) -> str:
         return f"{self.label}/{path}"
@@ -135,7 +135,7 @@ class RemoteBackend:
         stored = current() or self._mark(manifest, current)
         if stored.files_at != manifest.files_at:
             self._discard(manifest)
-        if not keep_source and self._fill_cache(stored, folder):
+        if not keep_source and self._copies.adopt(stored, folder):
             remove_folder(folder)
         return stored
 
@@ -227,79 +227,39 @@ class RemoteBackend:
                 digest.update(self._fs.cat_file(self._at(path), start=start, end=min(start + _CHUNK, size)))
         return digest.hexdigest()
 
-    def _cached(self, manifest: Manifest) -> Path:
-        """By content too: a rerun of the stage must not be served from the old copy."""
-        return self._cache / manifest.stage / f"{manifest.fingerprint}-{manifest.content_digest[:16]}"
-
     def folder(self, manifest: Manifest) -> Path:
-        cached = self._cached(manifest)
-        with file_lock(self.lock_folder / f"{manifest.stage}-{cached.name[:32]}-copy.lock"):
-            if cached.is_dir():
-                problems = self._check_copy(cached, manifest)
-                if not problems:
-                    return cached / "files"
-                log.warning("downloading again, the local copy is damaged: %s", "; ".join(problems[:3]))
-                remove_folder(cached)
-            with staging_folder(self._cache / ".staging") as aside:
-                self._download(manifest, aside / "copy")
-                self._keep(aside / "copy", cached)
-        return cached / "files"
+        return self._copies.folder(manifest, lambda target: self._download(manifest, target))
 
-    def _check_copy(self, copy: Path, manifest: Manifest) -> list[str]:
-        return check_files(copy / "files", manifest.files, deep=True, verified=copy / VERIFIED)
-
-    def _download(self, manifest: Manifest, copy: Path) -> None:
+    def _download(self, manifest: Manifest, target: Path) -> None:
         place = self._files_path(manifest)
-        require_space(copy, manifest.size_bytes, "a local copy of the artifact")
         log.info("downloading %d files, %.1f MB, from %s", len(manifest.files), manifest.size_bytes / 1e6, place)
 
         def download(entry: FileEntry) -> None:
-            target = copy / "files" / entry.path
+            path = target / entry.path
             with self._translated(f"{place}/{entry.path}", "download the file"):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._fs.get_file(self._at(f"{place}/{entry.path}"), str(target))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    self._fs.get_file(self._at(f"{place}/{entry.path}"), str(path))
+                except FileNotFoundError:
+                    self._damaged(place, f"{entry.path}: missing")
 
-        (copy / "files").mkdir(parents=True)
         _in_threads(download, manifest.files, _THREADS)
-        problems = self._check_copy(copy, manifest)
-        if problems:
-            damaged = self.problems(manifest, deep=True)
-            kind, fix = (StoreError, "run the stage again") if damaged else (Retryable, "run again")
-            raise kind(f"the artifact is damaged: {'; '.join((damaged or problems)[:3])}", where=self.uri(place), fix=fix)
+        entries, _ = hash_files([(entry.path, target / entry.path) for entry in manifest.files])
+        wrong = [entry.path for entry, found in zip(manifest.files, entries, strict=True) if entry != found]
+        if wrong:
+            problems = self.problems(manifest, deep=True)
+            if problems:
+                self._damaged(place, "; ".join(problems[:3]))
+            raise Retryable(f"{wrong[0]} arrived incomplete or altered", where=self.uri(place), fix="run again")
 
-    def _keep(self, made: Path, cached: Path) -> None:
-        with translated(str(cached), "keep a local copy"):
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(made, cached)
-            sync_folder(cached.parent)
-
-    def _fill_cache(self, manifest: Manifest, folder: Path) -> bool:
-        """Turn the uploaded folder into the local copy, so that the next stage need not download it."""
-        cached = self._cached(manifest)
-        try:
-            with (
-                file_lock(self.lock_folder / f"{manifest.stage}-{cached.name[:32]}-copy.lock"),
-                translated(str(cached), "keep a local copy"),
-                staging_folder(self._cache / ".staging") as aside,
-            ):
-                files, copy = scan_folder(folder), aside / "copy"
-                place_files(files, copy / "files", move=True)
-                entries, notes = hash_files([(file.relative, copy / "files" / file.relative) for file in files])
-                if entries != list(manifest.files):
-                    return True  # another host's artifact was first; ours is of no use
-                write_verified(copy / VERIFIED, notes)
-                remove_folder(cached)
-                self._keep(copy, cached)
-        except PipelineError as error:
-            log.warning("the artifact is stored, but there is no local copy of it: %s", error)
-            return False
-        return True
+    def _damaged(self, place: str, problem: str) -> NoReturn:
+        raise StoreError(f"the artifact is damaged: {problem}", where=self.uri(place), fix="run the stage again")
 
     def forget(self, manifest: Manifest) -> None:
-        remove_folder(self._cached(manifest))
+        self._copies.forget(manifest)
 
     def sweep(self) -> list[str]:
-        return [str(path) for path in sweep(self._cache / ".staging")]
+        return self._copies.sweep()
 
 
 def _in_threads(function: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> list[_Out]:

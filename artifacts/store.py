@@ -7,7 +7,6 @@ on where it is (a folder, S3, memory): a whole artifact or none, verified when u
 from __future__ import annotations
 
 import builtins
-import json
 import logging
 import os
 import secrets
@@ -20,8 +19,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from artifacts import gc as collector
-from artifacts import refs
-from artifacts.backend import ARTIFACTS, INVALID, MANIFEST, Backend, artifact_path
+from artifacts import records, refs
+from artifacts.backend import INVALID, MANIFEST, Backend, artifact_keys, artifact_path
 from artifacts.faults import Redactor, translated
 from artifacts.hashing import free_bytes
 from artifacts.local_backend import LocalBackend
@@ -31,8 +30,6 @@ from artifacts.manifest import (
     Manifest,
     ManifestDraft,
     NewerManifest,
-    check_relative_path,
-    finite_json,
     parse_manifest,
 )
 from artifacts.remote_backend import RemoteBackend
@@ -143,18 +140,14 @@ class Store:
         """Make an artifact not exist, so that its stage (and only that) reruns. Its files stay until gc or commit;
         the manifest is kept aside as `manifest.invalid.json` with the reason."""
         place = artifact_path(manifest.stage, manifest.fingerprint)
-        note = {"reason": reason, "at": _now().isoformat(), "manifest": manifest.model_dump(mode="json")}
-        self._backend.write(f"{place}/{INVALID}", _to_bytes(note))
+        note = {"reason": reason, "at": datetime.now(UTC).isoformat(), "manifest": manifest.model_dump(mode="json")}
+        self._backend.write(f"{place}/{INVALID}", records.to_bytes(note))
         self._backend.delete(f"{place}/{MANIFEST}")
         log.warning("%s %s is no longer valid: %s", manifest.stage, manifest.fingerprint[:12], reason)
 
     def list(self, stage: str | None = None) -> Iterator[Manifest]:
         """The manifests of all artifacts, oldest first. Damaged and newer ones are logged and left out."""
-        paths = [
-            f"{artifact_path(name, fingerprint)}/{MANIFEST}"
-            for name in ([stage] if stage is not None else self._backend.names(ARTIFACTS))
-            for fingerprint in self._backend.names(f"{ARTIFACTS}/{name}")
-        ]
+        paths = [f"{artifact_path(*key)}/{MANIFEST}" for key in artifact_keys(self._backend, stage)]
         found = []
         for path, data in zip(paths, self._backend.read_many(paths), strict=True):
             try:
@@ -208,53 +201,20 @@ class Store:
             pass
 
     def write_record(self, path: str, data: Mapping[str, Any]) -> None:
-        """Write a JSON record such as `runs/<run id>.json`, all or nothing. NaN becomes null.
-
-        Raises:
-            StoreError: the path does not end in .json, leads out of the store or into `artifacts/`; not JSON.
-        """
-        name = self._record_path(path)
-        try:
-            content = _to_bytes(finite_json(dict(data)))
-        except (TypeError, ValueError) as error:
-            raise StoreError(f"the record is not JSON: {error}", where=self._backend.uri(name)) from None
-        self._backend.write(name, content)
+        """Write a JSON record such as `runs/<run id>.json`, all or nothing. NaN becomes null."""
+        records.write(self._backend, path, data)
 
     def read_record(self, path: str) -> dict[str, Any] | None:
         """A record, or None if there is none. StoreError if it is damaged."""
-        name = self._record_path(path)
-        data = self._backend.read(name)
-        if data is None:
-            return None
-        try:
-            record = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            record = error
-        if not isinstance(record, dict):
-            reason = f"not JSON: {record}" if isinstance(record, Exception) else "not a JSON object"
-            raise StoreError(
-                f"the record is damaged: {reason}", where=self._backend.uri(name), fix="restore or delete it"
-            )
-        return record
+        return records.read(self._backend, path)
 
     def list_records(self, prefix: str) -> builtins.list[str]:
         """Paths of the records below a folder such as `runs`, sorted; `read_record` takes them."""
-        folder = self._record_path(f"{prefix.rstrip('/')}/x.json").removesuffix("/x.json")
-        return sorted(f"{folder}/{name}" for name in self._backend.tree(folder) if _is_record(name))
+        return records.paths(self._backend, prefix)
 
     def delete_record(self, path: str) -> None:
-        self._backend.delete(self._record_path(path))
-
-    def _record_path(self, path: str) -> str:
-        try:
-            name = check_relative_path(path)
-        except ValueError as error:
-            raise StoreError(f"not a record's path: {error}", where=self.url) from None
-        if not _is_record(name) or name.split("/")[0] in (ARTIFACTS, "locks"):
-            raise StoreError(
-                f"not a record's path: {path!r}", where=self.url, fix="use a path like runs/<name>.json"
-            )
-        return name
+        """Delete a record, if it is there."""
+        records.delete(self._backend, path)
 
 
 def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, cache: Path | None = None) -> Store:
@@ -269,8 +229,7 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, ca
     Raises:
         StoreError: the URL is empty or malformed, or its file system is not installed.
     """
-    options = _revealed(storage_options or {})
-    redact = Redactor(options)
+    redact, options = Redactor(storage_options or {}), _revealed(storage_options or {})
     scheme, separator, rest = url.partition("://")
     if not url.strip() or "::" in url or (not separator and url.split("/")[0].endswith(":")) or (separator and not rest):
         raise StoreError("not a store's URL", where=redact(url) or "store", fix="use a path or s3://bucket/prefix")
@@ -290,12 +249,14 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, ca
         raise StoreError(f"cannot open the store: {reason}", where=label, fix="check its URL and options") from None
     if cache is None:
         cache = _memory_cache() if scheme == "memory" else _default_cache()
+    if scheme in ("s3", "s3a"):
+        fs.retries = 3  # times the attempts of botocore
     return Store(RemoteBackend(fs, base, label, cache, redact))
 
 
 def _s3_defaults(options: dict[str, Any]) -> dict[str, Any]:
-    """Fresh listings (other processes write too), and errors in a minute rather than in ten."""
-    config = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3, "mode": "standard"}}
+    """Fresh listings (other processes write too), and an error after minutes rather than a quarter of an hour."""
+    config = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 2, "mode": "standard"}}
     return {
         "use_listings_cache": False,
         **options,
@@ -328,15 +289,3 @@ def _memory_folder() -> tempfile.TemporaryDirectory[str]:
 def _memory_cache() -> Path:
     """A memory store ends with its process, and so do the copies of its artifacts."""
     return Path(_memory_folder().name)
-
-
-def _is_record(path: str) -> bool:
-    return path.endswith(".json") and not any(part.startswith(".") for part in path.split("/"))
-
-
-def _to_bytes(data: Any) -> bytes:
-    return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
