@@ -30,7 +30,7 @@ class RewardFunction(Section):
     name: MetricName | None = None
     """Name in the metrics; the function's own when unset."""
     maximum: float | None = Field(None, ge=-1e6, le=1e6)
-    """Largest value it can return: the audit checks that a gold answer gets it. Unset: a gold must get more than anything else."""
+    """Largest value: the audit checks that a gold answer gets it. Unset: nothing may get more than a gold answer."""
     allow_none: bool = False
     """A None means `does not apply to this row` (TRL's meaning) and is not counted as an error."""
 
@@ -57,17 +57,18 @@ class RewardConfig(Section):
     """A preset, your own functions, or both; their weighted sum is the reward."""
 
     preset: Literal["sound", "self_llm"] | None = "sound"
-    """`sound`: right > wrong and well-formed > malformed. `self_llm`: the tutorial's functions with the tutorial's values."""
+    """`sound`: right > wrong, well-formed > malformed. `self_llm`: the tutorial's functions and values."""
     functions: tuple[RewardFunction, ...] = Field((), max_length=32)
     """Your own functions, after the preset's."""
     right: float = Field(1.0, ge=0.01, le=100.0)
     """sound: reward of a right, well-formed completion; the settings below are shares of it."""
     format_weight: float = Field(0.25, ge=0.0, lt=0.5)
-    """sound: share paid for the format alone, so what a wrong well-formed completion gets. Below one half, so that format never outranks right."""
+    """sound: share paid for the format alone, which is what a wrong well-formed completion gets. Below one half, so
+    that the format never outranks being right."""
     overlong_penalty: OverlongPenalty | None = None
     """sound: soft cap on length; off by default."""
     proximity: float = Field(0.0, ge=0.0, lt=0.5)
-    """sound: share paid on top to a wrong number within 20 % of the gold, falling linearly with the distance. Off by default."""
+    """sound: share paid on top to a wrong number close to the gold, falling linearly to 0 at 20 %. Off by default."""
     exact_match: bool = False
     """self_llm: also pay 3.0 for the exact format (off in the tutorial's notebook)."""
     max_error_rate: float = Field(0.1, ge=0.0, le=1.0)
@@ -82,8 +83,9 @@ class RewardConfig(Section):
         highest_wrong = self.format_weight + self.proximity
         if lowest_right <= highest_wrong:
             raise ValueError(
-                f"a wrong completion could get {highest_wrong:g} of the reward (format_weight + proximity) and a right one only "
-                f"{lowest_right:g} ((1 - format_weight) x (1 - overlong_penalty.max_penalty)): lower one of the three"
+                f"a wrong completion could get {highest_wrong:g} of the reward (format_weight + proximity) "
+                f"and a right one only {lowest_right:g} ((1 - format_weight) x (1 - overlong_penalty.max_penalty)): "
+                "lower one of the three"
             )
         return self
 
