@@ -20,7 +20,7 @@ from tasks.process.link import Link
 
 EndedBy = Literal["itself", "timeout", "stall", "interrupt", "supervisor_lost"]
 
-ORPHAN_GRACE_S = 7.0
+ORPHAN_GRACE_S = 6.0
 """Grace when launcher or supervisor were killed: with the sweep, all is gone within 10 s of the death."""
 
 

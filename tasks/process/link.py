@@ -145,7 +145,7 @@ class Link:
         """Have the stage print the stacks of its threads, if it can (`faulthandler` on SIGUSR1)."""
         if self.stage_pid is not None:
             self.signal_supervisor(signal.SIGUSR1)
-            self.wait(1.0)
+            self.wait(0.5)
 
     def stop(self, reason: str, grace_s: float) -> None:
         """Ask the supervisor to end the stage, and wait until it has, or until the grace is well over."""

@@ -184,6 +184,6 @@ class OutputSink:
             return
         try:
             self._on_line(line)
-        except Exception as error:  # the run's log being down must not block a stage on a full pipe
+        except Exception as error:  # noqa: BLE001 - the run's log being down must not block a stage on a full pipe
             self._on_line = None
             self._log.write(f"[process] lines are no longer passed on: {error!r}\n".encode())

@@ -17,7 +17,7 @@ from pathlib import Path
 MARKER = "GRPO_STAGE_ID"
 """Environment variable that every process of a stage inherits."""
 
-SOFT_S = 1.5
+SOFT_S = 1.0
 """How long leftovers may take to end after SIGTERM before they are killed."""
 
 HARD_S = 5.0

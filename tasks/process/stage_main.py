@@ -32,7 +32,7 @@ from tasks.process.watchdog import Watchdog
 Entry = Callable[[StageContext], StageResult]
 
 ENTRIES: dict[str, str] = {
-    name: f"tasks.{name}.entry" for name in ("preflight", "dataset", "sft", "format_gate", "grpo", "evaluate", "export")
+    name: f"tasks.{name}.entry" for name in ("model", "dataset", "sft", "format_gate", "grpo", "evaluate", "export")
 }
 """Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
 
@@ -63,7 +63,7 @@ def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
             raise TypeError(f"the entry of stage {spec.stage} returned {type(result).__name__}, not a StageResult")
         write_json(work_dir / RESULT_FILE, result.model_dump())
         code = 0
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every failure becomes error.json
         ignore_stop()
         code = report_failure(error, work_dir)
     finally:

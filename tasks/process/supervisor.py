@@ -72,7 +72,7 @@ class Supervisor:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.stage_id = os.environ.get(proc.MARKER, "")
-        self.stage_pid = 0
+        self.stage_pid = self.guard_pid = 0
         self.stage_status: int | None = None
         self.asked_to_stop = False
         self.orphaned = False
@@ -177,6 +177,8 @@ class Supervisor:
                 return
             if pid == self.stage_pid:
                 self.stage_status = status
+            elif pid == self.guard_pid:
+                self.guard_pid = 0
 
     def _find(self) -> list[proc.Proc]:
         return proc.members(self.stage_id, os.getsid(0), below=os.getpid(), exclude=(self.guard_pid,))
@@ -195,15 +197,10 @@ class Supervisor:
         if self.orphaned:
             self.reader.drain()
             self.reader.close()
-        os.kill(self.guard_pid, signal.SIGKILL)
-        self._reap_guard()
-        return code
-
-    def _reap_guard(self) -> None:
-        try:
+        if self.guard_pid:
+            os.kill(self.guard_pid, signal.SIGKILL)
             os.waitpid(self.guard_pid, 0)
-        except ChildProcessError:
-            return
+        return code
 
     def _note(self, text: str) -> None:
         if self.orphaned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# A stage that saves on SIGTERM, with helpers that ignore SIGTERM, one of them in a session of its own.
+# A stage that saves on SIGTERM, for which it needs a worker that ends on SIGTERM at once; beside it helpers that ignore
+# SIGTERM, one of them in a session of its own.
 STAGE = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
@@ -29,12 +32,13 @@ if "watchdog" in kinds:
     watchdog = Watchdog(folder / "stage.log")
 
 def stop(*_):
-    print("saved", flush=True)
+    print("saved" if worker.poll() is None else "the worker is dead, cannot save", flush=True)
     if "watchdog" in kinds:
         watchdog.sweep()
     sys.exit(143)
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in kinds else stop)
+worker = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)", tag])
 helper = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 command = [sys.executable, "-S", "-c", helper, tag]
 subprocess.Popen(command)
@@ -131,83 +135,111 @@ class Run:
             assert time.monotonic() - start < limit_s, f"left after {limit_s} s: {tagged(self.tag)}"
             time.sleep(0.05)
 
-    def log(self) -> str:
-        return (self.folder / "stage.log").read_text()
 
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[object]:
-    runs: list[Run] = []
-
-    def start_run(kinds: str, grace_s: float = 3.0) -> Run:
-        tag = f"tag-{uuid.uuid4().hex}"
-        (tmp_path / "stage.py").write_text(STAGE)
-        (tmp_path / "flow.py").write_text(FLOW)
-        flow = subprocess.Popen(
-            [sys.executable, tmp_path / "flow.py", tmp_path, tag, kinds, str(grace_s)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        run = Run(tmp_path, tag, flow)
-        runs.append(run)
-        deadline = time.monotonic() + 15
-        while not (tmp_path / "ready").exists():
+@contextlib.contextmanager
+def started(folder: Path, kinds: str, grace_s: float) -> Iterator[Run]:
+    """A flow whose stage is up; whatever is left at the end is killed."""
+    tag = f"tag-{uuid.uuid4().hex}"
+    (folder / "stage.py").write_text(STAGE)
+    (folder / "flow.py").write_text(FLOW)
+    flow = subprocess.Popen(
+        [sys.executable, folder / "flow.py", folder, tag, kinds, str(grace_s)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (folder / "ready").exists():
             assert time.monotonic() < deadline and flow.poll() is None, "the stage did not start"
-            time.sleep(0.02)
-        return run
-
-    yield start_run
-    for run in runs:
-        for pid in tagged(run.tag):
-            os.kill(pid, signal.SIGKILL)
-        run.flow.wait()
-
-
-@pytest.mark.parametrize(
-    ("victims", "signum", "kinds", "saves"),
-    [
-        (("flow",), signal.SIGKILL, "daemon", True),
-        (("flow",), signal.SIGTERM, "daemon", True),
-        (("flow",), signal.SIGINT, "", True),
-        (("supervisor",), signal.SIGKILL, "", True),
-        (("supervisor",), signal.SIGTERM, "daemon", True),
-        (("stage",), signal.SIGKILL, "daemon", False),
-        (("flow", "supervisor"), signal.SIGKILL, "", True),
-        (("supervisor", "stage"), signal.SIGKILL, "", False),
-        (("flow", "supervisor", "stage"), signal.SIGKILL, "", False),
-        (("flow", "supervisor", "guard"), signal.SIGKILL, "watchdog", True),
-    ],
-    ids=lambda value: "+".join(value) if isinstance(value, tuple) else None,
-)
-def test_nothing_is_left(start, victims: tuple[str, ...], signum: int, kinds: str, saves: bool) -> None:
-    run = start(kinds)
-    pids = run.pids()
-    assert set(pids) == {"flow", "supervisor", "guard", "stage"}
-    assert len(tagged(run.tag)) == 4 + 2 + ("daemon" in kinds), "flow, supervisor, guard, stage and helpers"
-    assert not run.lock_is_free()
-    for victim in victims:
-        os.kill(pids[victim], signum)
-    run.wait_until_nothing_is_left()
-    assert ("saved" in run.log()) == saves
-    if "flow" not in victims:
-        result = json.loads((run.folder / "result.json").read_text())
-        expected = {
-            ("supervisor",): {signal.SIGKILL: (137, 9, "supervisor_lost"), signal.SIGTERM: (143, None, "interrupt")},
-            ("stage",): {signal.SIGKILL: (137, 9, "itself")},
-            ("supervisor", "stage"): {signal.SIGKILL: (137, 9, "supervisor_lost")},
-        }[victims][signum]
-        assert (result["exit_code"], result["signal"], result["ended_by"]) == expected
+            time.sleep(0.05)
+        yield Run(folder, tag, flow)
+    finally:
+        for pid in tagged(tag):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        flow.wait()
 
 
-def test_a_stage_that_ignores_sigterm_is_killed_after_the_grace(start) -> None:
-    run = start("stubborn", grace_s=1.0)
-    os.kill(run.flow.pid, signal.SIGTERM)
-    assert 0.9 < run.wait_until_nothing_is_left() < 5
-    assert "did not stop in time" in run.log()
+@dataclass(frozen=True)
+class Case:
+    """Who is killed and how, and what must be seen.
+
+    `kinds` are traits of the fake stage: daemon (has a daemon without the marker), stubborn (ignores SIGTERM),
+    watchdog. `result` is what the flow got, if it lives: exit code, signal, ended_by.
+    """
+
+    victims: tuple[str, ...]
+    signum: int
+    kinds: str = ""
+    saves: bool = True
+    grace_s: float = 3.0
+    again_after_s: float | None = None
+    least_s: float = 0.0
+    most_s: float = 10.0
+    result: tuple[int, int | None, str] | None = None
+    says: str = ""
+
+    def __str__(self) -> str:
+        return f"{'+'.join(self.victims)}-{signal.Signals(self.signum).name}-{self.kinds or 'plain'}-{self.grace_s:g}"
 
 
-def test_a_second_interrupt_during_the_grace_kills_at_once(start) -> None:
-    run = start("stubborn", grace_s=20.0)
-    os.kill(run.flow.pid, signal.SIGTERM)
-    time.sleep(1.0)
-    os.kill(run.flow.pid, signal.SIGTERM)
-    assert run.wait_until_nothing_is_left() < 4
+KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+CASES = [
+    Case(("flow",), KILL, "daemon", says="the launcher is gone"),
+    Case(("flow",), TERM, "daemon", says="interrupted by TerminationSignal"),
+    Case(("flow",), INT, says="interrupted by KeyboardInterrupt"),
+    Case(("supervisor",), KILL, result=(137, 9, "supervisor_lost"), says="the supervisor was killed"),
+    Case(("supervisor",), TERM, "daemon", result=(143, None, "interrupt"), says="asked to stop"),
+    Case(("stage",), KILL, "daemon", saves=False, result=(137, 9, "itself")),
+    Case(("guard", "stage"), KILL, "daemon", saves=False, result=(137, 9, "itself")),
+    Case(("flow", "supervisor"), KILL, says="launcher and supervisor are gone"),
+    Case(("supervisor", "stage"), KILL, saves=False, result=(137, 9, "supervisor_lost")),
+    Case(("supervisor", "guard"), KILL, "watchdog", result=(137, 9, "supervisor_lost")),
+    Case(("flow", "supervisor", "stage"), KILL, saves=False),
+    Case(("flow", "supervisor", "guard"), KILL, "watchdog"),
+    Case(("flow",), TERM, "stubborn", saves=False, grace_s=1.0, least_s=0.9, says="did not stop in time"),
+    # A second signal during the grace kills at once.
+    Case(("flow",), TERM, "stubborn", saves=False, grace_s=20.0, again_after_s=0.5),
+    # With the default grace and a stage that does not stop.
+    Case(("flow",), KILL, "stubborn", saves=False, grace_s=25.0),
+    Case(("supervisor",), KILL, "stubborn", saves=False, grace_s=25.0, result=(137, 9, "supervisor_lost")),
+    Case(("flow", "supervisor"), KILL, "stubborn", saves=False, grace_s=25.0),
+]
+
+
+def play(case: Case, folder: Path) -> None:
+    """Run one case and check all that it promises."""
+    with started(folder, case.kinds, case.grace_s) as run:
+        pids = run.pids()
+        assert set(pids) == {"flow", "supervisor", "guard", "stage"}
+        helpers = 3 + ("daemon" in case.kinds)
+        assert len(tagged(run.tag)) == 4 + helpers, "flow, supervisor, guard, stage, worker and helpers"
+        assert not run.lock_is_free()
+        for victim in case.victims:
+            os.kill(pids[victim], case.signum)
+        if case.again_after_s is not None:
+            time.sleep(case.again_after_s)
+            os.kill(pids["flow"], case.signum)
+        took = run.wait_until_nothing_is_left(case.most_s)
+        assert took >= case.least_s
+        log = (folder / "stage.log").read_text()
+        assert ("saved" in log) == case.saves and case.says in log and "Traceback" not in log
+        if "flow" not in case.victims:
+            result = json.loads((folder / "result.json").read_text())
+            assert (result["exit_code"], result["signal"], result["ended_by"]) == case.result
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Case, Future[None]]]:
+    """The selected cases, played side by side: they mostly wait."""
+    selected = [item.callspec.params["case"] for item in request.session.items if item.module is request.module]
+    selected.sort(key=lambda case: -case.grace_s)  # the long ones first
+    with ThreadPoolExecutor(4) as pool:
+        yield {case: pool.submit(play, case, tmp_path_factory.mktemp("run")) for case in selected}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_is_left(case: Case, outcomes: dict[Case, Future[None]]) -> None:
+    outcomes[case].result()
