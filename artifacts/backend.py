@@ -1,9 +1,9 @@
 """What the store needs from the place that holds it, and where things lie in it.
 
-    artifacts/<stage>/<fingerprint>/manifest.json      the commit mark
-    artifacts/<stage>/<fingerprint>/files/...          (object stores: files-<random>/..., one per upload)
-    runs/<run id>.json, ...                            records
-    locks/, .staging/                                  local stores only
+- `artifacts/<stage>/<fingerprint>/manifest.json`: the commit mark
+- `artifacts/<stage>/<fingerprint>/files/...` (object stores: `files-<random>/...`, one per upload)
+- `runs/<run id>.json` and the like: records
+- `locks/`, `.staging/`: local stores only
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ _PERMANENT: dict[int, tuple[str, str]] = {
     errno.EACCES: ("access is denied", "check the permissions or the credentials"),
     errno.EPERM: ("the operation is not permitted", "check the permissions or the credentials"),
     errno.ENOTDIR: ("a file is where a folder should be", "move the file away, or choose another place"),
+    errno.EEXIST: ("a file is where a folder should be", "move the file away, or choose another place"),
     errno.EISDIR: ("a folder is where a file should be", "move the folder away, or choose another place"),
     errno.ENAMETOOLONG: ("a name is too long", "use a shorter name or prefix"),
     errno.EMFILE: ("too many files are open", "raise the limit (`ulimit -n`)"),
@@ -54,7 +55,9 @@ _TRANSIENT_NAMES = {
     "ProxyConnectionError",
 }
 _NETWORK_FIX = "check the network and the endpoint; a retry may succeed"
-_CREDENTIALS_FIX = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or a profile or role), and check the bucket's policy"
+_CREDENTIALS_FIX = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or a profile or role), and check the bucket's policy"
+)
 
 _SECRET_KEY = re.compile(r"(?i)key|secret|token|pass|cred|auth|sas|sign|connection_string")
 _SECRET_ENV = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
@@ -146,7 +149,10 @@ def _of_client(error: BaseException) -> tuple[str, str, bool] | None:
         if status in (401, 403) or code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
             return reason, _CREDENTIALS_FIX, False
         return reason, "check the store's URL and options", False
-    if module in ("botocore", "aiobotocore") and type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+    if module in ("botocore", "aiobotocore") and type(error).__name__ in (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+    ):
         return "there are no credentials for the object store", _CREDENTIALS_FIX, False
     if _is_network(error):
         return str(error) or type(error).__name__, _NETWORK_FIX, True

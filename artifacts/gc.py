@@ -132,7 +132,9 @@ def _doomed(
     by_key = {_key(item): item for item in whole}
     stay = protected | {_key(item) for item in whole if item.fingerprint in keep}
     if keep_last is not None:
-        for _, group in groupby(sorted(whole, key=lambda item: (item.stage, item.finished_at)), lambda item: item.stage):
+        for _, group in groupby(
+            sorted(whole, key=lambda item: (item.stage, item.finished_at)), lambda item: item.stage
+        ):
             stay |= {_key(item) for item in list(group)[max(0, keep_last) * -1 :] if keep_last > 0}
     if older_than is not None:
         limit = datetime.now(UTC) - older_than

@@ -111,9 +111,7 @@ class LocalBackend:
     def problems(self, manifest: Manifest, deep: bool) -> list[str]:
         artifact = self.root / artifact_path(manifest.stage, manifest.fingerprint)
         with translated(str(artifact), "check the artifact"):
-            return check_files(
-                artifact / manifest.files_at, manifest.files, deep=deep, verified=artifact / VERIFIED
-            )
+            return check_files(artifact / manifest.files_at, manifest.files, deep=deep, verified=artifact / VERIFIED)
 
     def folder(self, manifest: Manifest) -> Path:
         folder = self.root / artifact_path(manifest.stage, manifest.fingerprint) / manifest.files_at

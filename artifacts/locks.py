@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from artifacts.faults import translated
 from tasks.errors import Retryable, StoreError
 
 REPEAT_S = 60.0
@@ -105,13 +106,9 @@ def _acquire(path: Path, on_wait: Callable[[str], None] | None, timeout_s: float
 
 
 def _open(path: Path) -> int:
-    try:
+    with translated(str(path), "open the lock file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise StoreError(
-            f"cannot open the lock file: {error.strerror}", where=str(path), fix="make its folder writable"
-        ) from error
 
 
 def _try_lock(fd: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:

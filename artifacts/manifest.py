@@ -153,10 +153,9 @@ class Manifest(ManifestDraft):
         paths = [entry.path for entry in self.files]
         if paths != sorted(paths) or len(set(paths)) != len(paths):
             raise ValueError("files must be sorted by path, each path once")
-        for path in paths:
-            for parent in _folders_of(path):
-                if parent in set(paths):
-                    raise ValueError(f"{parent!r} is both a file and a folder")
+        clash = set(paths) & {parent for path in paths for parent in _folders_of(path)}
+        if clash:
+            raise ValueError(f"{min(clash)!r} is both a file and a folder")
         if self.content_digest != content_digest(self.files):
             raise ValueError("content_digest does not fit the files")
         return self

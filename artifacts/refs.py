@@ -39,12 +39,10 @@ def find(store: Store, backend: Backend, ref: str) -> Manifest:
 
 
 def _latest(store: Store, stage: str | None) -> Manifest:
-    newest = None
-    for newest in store.list(stage):
-        pass
-    if newest is None:
+    found = list(store.list(stage))
+    if not found:
         raise StoreError(f"there is no artifact of {stage or 'any stage'} yet", where=store.url, fix=_FIX)
-    return newest
+    return found[-1]
 
 
 def _by_prefix(store: Store, backend: Backend, stage: str | None, prefix: str) -> Manifest:
@@ -52,10 +50,14 @@ def _by_prefix(store: Store, backend: Backend, stage: str | None, prefix: str) -
     found = [manifest for key in keys if (manifest := store.lookup(*key)) is not None]
     what = f"{stage}/{prefix}" if stage else prefix
     if not found:
-        raise StoreError(f"no artifact's fingerprint begins with {what!r}{_near(store, stage)}", where=store.url, fix=_FIX)
+        raise StoreError(
+            f"no artifact's fingerprint begins with {what!r}{_near(store, stage)}", where=store.url, fix=_FIX
+        )
     if len(found) > 1:
         raise StoreError(
-            f"{what!r} fits {len(found)} artifacts: {_names(found)}", where=store.url, fix="give more digits or the stage"
+            f"{what!r} fits {len(found)} artifacts: {_names(found)}",
+            where=store.url,
+            fix="give more digits or the stage",
         )
     return found[0]
 

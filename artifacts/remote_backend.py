@@ -17,10 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from artifacts.backend import MANIFEST, Stat, artifact_path
+from artifacts.backend import MANIFEST, PUBLISH_LOCK, Stat, artifact_path
 from artifacts.copies import Copies
 from artifacts.faults import Redactor, translated
 from artifacts.hashing import hash_files, scan_folder
+from artifacts.locks import file_lock
 from artifacts.manifest import FileEntry, Manifest, ManifestDraft, complete
 from artifacts.staging import remove_folder, unchanged
 from tasks.errors import PipelineError, Retryable, StoreError
@@ -132,7 +133,8 @@ class RemoteBackend:
             self._discard(manifest)
             raise
         # From here an error leaves the upload to gc: the manifest may have arrived although the answer did not.
-        stored = current() or self._mark(manifest, current)
+        with file_lock(self.lock_folder / PUBLISH_LOCK):
+            stored = current() or self._mark(manifest, current)
         if stored.files_at != manifest.files_at:
             self._discard(manifest)
         if not keep_source and self._copies.adopt(stored, folder):
@@ -160,7 +162,8 @@ class RemoteBackend:
         self._write_etags(manifest, {path: seen.etag for path, seen in stored.items()})
 
     def _mark(self, manifest: Manifest, current: Callable[[], Manifest | None]) -> Manifest:
-        """Write the manifest, only if there is none where the object store can do that."""
+        """Write the manifest, only if there is none where the object store can do that (S3's If-None-Match). Where it
+        cannot, of two hosts that write within the same instant the second one wins; each has its own whole upload."""
         path = f"{artifact_path(manifest.stage, manifest.fingerprint)}/{MANIFEST}"
         if self.read(path) is None:
             try:

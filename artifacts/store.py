@@ -231,7 +231,12 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, ca
     """
     redact, options = Redactor(storage_options or {}), _revealed(storage_options or {})
     scheme, separator, rest = url.partition("://")
-    if not url.strip() or "::" in url or (not separator and url.split("/")[0].endswith(":")) or (separator and not rest):
+    if (
+        not url.strip()
+        or "::" in url
+        or (not separator and url.split("/")[0].endswith(":"))
+        or (separator and not rest)
+    ):
         raise StoreError("not a store's URL", where=redact(url) or "store", fix="use a path or s3://bucket/prefix")
     if not separator or scheme in ("file", "local"):
         path = unquote(urlsplit(url).path) if url.startswith("file:///") else rest if separator else url
@@ -240,7 +245,7 @@ def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, ca
     if scheme in ("s3", "s3a"):
         options = _s3_defaults(options)
     try:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         with translated(label, "open the store", redact):
             fs, base = fsspec.core.url_to_fs(url, **options)
