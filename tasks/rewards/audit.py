@@ -27,6 +27,7 @@ def audit(
     contract: ContractConfig,
     *,
     problems: Sequence[Problem] = PROBLEMS,
+    gold_columns: Sequence[str] = (GOLD_COLUMN,),
 ) -> AuditReport:
     """Audit reward functions with TRL's signature, in this process; a function that hangs hangs the audit.
 
@@ -35,6 +36,7 @@ def audit(
         weights: one per function; all 1 when None.
         contract: the tags that the completions of the cases get.
         problems: what the cases are made of.
+        gold_columns: names under which the functions find the gold.
     """
     factors = list(weights) if weights is not None else [1.0] * len(functions)
     members = []
@@ -44,14 +46,20 @@ def audit(
         spec = replace(spec, weight=weight)
         members.append(Member(spec, Guard(name, InProcess(spec.function)), ErrorLog(name, 1.0, None)))
     with Rewards(members, Grader(contract)) as rewards:
-        return audit_rewards(rewards, contract, problems=problems)
+        return audit_rewards(rewards, contract, problems=problems, gold_columns=gold_columns)
 
 
-def audit_rewards(rewards: Rewards, contract: ContractConfig, *, problems: Sequence[Problem] = PROBLEMS) -> AuditReport:
+def audit_rewards(
+    rewards: Rewards,
+    contract: ContractConfig,
+    *,
+    problems: Sequence[Problem] = PROBLEMS,
+    gold_columns: Sequence[str] = (GOLD_COLUMN,),
+) -> AuditReport:
     """Audit the rewards of a run as `build_rewards` made them; a function of the user's that hangs is killed."""
     rows: list[Row] = []
     for problem in problems:
-        rows += _measure(rewards, problem, contract)
+        rows += _measure(rewards, problem, contract, gold_columns)
         if all(row.errors for row in rows):
             break  # nothing can be scored: more of the same would only take time
     findings, pairs = [], {}
@@ -62,17 +70,17 @@ def audit_rewards(rewards: Rewards, contract: ContractConfig, *, problems: Seque
     return AuditReport(findings, rows, [spec.name for spec in rewards.specs], pairs)
 
 
-def _measure(rewards: Rewards, problem: Problem, contract: ContractConfig) -> list[Row]:
+def _measure(rewards: Rewards, problem: Problem, contract: ContractConfig, gold_columns: Sequence[str]) -> list[Row]:
     """Score the cases of a problem together, as TRL does with a group, and then each alone, timed."""
     made = cases(problem, contract)
-    together = rewards.evaluate(_offered(problem, made, contract))
+    together = rewards.evaluate(_offered(problem, made, contract, gold_columns))
     rows = []
     for at, case in enumerate(made):
         values = {spec.name: scores.values[at] for spec, scores in zip(rewards.specs, together, strict=True)}
         errors = {spec.name: s.errors[at] for spec, s in zip(rewards.specs, together, strict=True) if at in s.errors}
         alone, seconds = None, 0.0
         if not errors:
-            offered = _offered(problem, [case], contract)
+            offered = _offered(problem, [case], contract, gold_columns)
             alone, seconds = _timed(rewards, offered)
             if seconds > SLOW_S:
                 alone, again = _timed(rewards, offered)  # a busy machine is slow once, a slow function twice
@@ -90,7 +98,9 @@ def _timed(rewards: Rewards, offered: Mapping[str, Any]) -> tuple[float | None, 
     return _total(rewards.specs, values), seconds
 
 
-def _offered(problem: Problem, made: Sequence[Case], contract: ContractConfig) -> dict[str, Any]:
+def _offered(
+    problem: Problem, made: Sequence[Case], contract: ContractConfig, gold_columns: Sequence[str]
+) -> dict[str, Any]:
     """What TRL would pass; the token ids only have a plausible length."""
     prompt = [{"role": "user", "content": problem.question}]
     if contract.system_message():
@@ -99,7 +109,7 @@ def _offered(problem: Problem, made: Sequence[Case], contract: ContractConfig) -
         "prompts": [prompt for _ in made],
         "completions": [[{"role": "assistant", "content": case.completion}] for case in made],
         "completion_ids": [list(range(1, 2 + len(case.completion) // 4)) for case in made],
-        GOLD_COLUMN: [problem.gold for _ in made],
+        **{column: [problem.gold for _ in made] for column in gold_columns},
         "question": [problem.question for _ in made],
         "trainer_state": SimpleNamespace(global_step=0, max_steps=1, epoch=0.0),
         "log_metric": lambda *_: None,

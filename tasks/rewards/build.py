@@ -8,7 +8,7 @@ would add up the others, and a completion that crashes a reward could come out a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,15 @@ class Member:
 class Rewards:
     """What a trainer needs: `functions` and `weights`, in the same order; and `specs` for the audit and the watchdog.
 
-    Use as a context manager, or call `close()`, to end the processes of the user's functions.
+    Unpacks to `functions, weights`. As a context manager, or with `close()`, it ends the processes of the user's
+    functions; they end with this process in any case.
     """
 
     def __init__(self, members: Sequence[Member], grader: Grader) -> None:
         self._members, self.grader = list(members), grader
-        self._batch: tuple[Any, list[Scores]] | None = None
-        self._taken: set[int] = set()
+        self._batch: tuple[Any, ...] = ()
+        self._scores: list[Scores] = []
+        self._taken: set[int] = set()  # functions that have returned their scores of this batch
         self.functions: list[RewardFn] = [self._function(at) for at in range(len(self._members))]
         self.weights: list[float] = [member.spec.weight for member in self._members]
         self.specs: list[RewardSpec] = [
@@ -66,6 +68,10 @@ class Rewards:
         for member in self._members:
             member.guard.caller.close()
 
+    def __iter__(self) -> Iterator[Any]:
+        yield self.functions
+        yield self.weights
+
     def __enter__(self) -> Rewards:
         return self
 
@@ -80,10 +86,12 @@ class Rewards:
     def _function(self, at: int) -> RewardFn:
         def reward(prompts: Any, completions: Any, completion_ids: Any = None, **columns: Any) -> list[float | None]:
             offered = {**columns, "prompts": prompts, "completions": completions, "completion_ids": completion_ids}
-            if self._batch is None or self._batch[0] is not completions or at in self._taken:
-                self._batch, self._taken = (completions, self._evaluate_and_log(offered)), set()
+            batch = (prompts, completions, completion_ids, columns.get(GOLD_COLUMN))
+            if at in self._taken or batch != self._batch:
+                self._scores = self._evaluate_and_log(offered)
+                self._batch, self._taken = batch, set()
             self._taken.add(at)
-            return list(self._batch[1][at].values)
+            return list(self._scores[at].values)
 
         reward.__name__ = reward.__qualname__ = self._members[at].spec.name
         return reward

@@ -171,7 +171,7 @@ def _deterministic(name: str, rows: list[Row], _: Sequence[RewardSpec]) -> tuple
 def _two_outcomes(name: str, rows: list[Row], _: Sequence[RewardSpec]) -> tuple[Finding, list[Pair]]:
     totals = sorted({round(row.score, 6) for row in rows if row.total is not None})
     if not totals:
-        return Finding(name, "not_measured", "no completion could be scored"), []
+        return Finding(name, "fail", "no completion could be scored", "see the other checks"), []
     if len(totals) == 1:
         fix = "a constant reward gives advantage 0 for ever: do the tags and the gold column fit the function?"
         return Finding(name, "fail", f"every completion gets {totals[0]:g}", fix), []

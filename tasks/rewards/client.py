@@ -169,7 +169,7 @@ def _picklable(offered: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in columns.items():
         try:
             pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        except Exception:  # noqa: BLE001, S112 - whatever `__reduce__` raises; who needs the column is told that it is missing
+        except Exception:  # noqa: BLE001, S112 - a function that needs this column is told that it is missing
             continue
         sent[name] = value
     return sent

@@ -27,6 +27,9 @@ WINDOW = 256
 MIN_WINDOW = 64
 """And over this many at least, before it can stop a run."""
 
+MIN_ROW_S = 0.25
+"""Shortest limit for a single row while the rows at fault are looked for."""
+
 MAX_LOG_BYTES = 4 << 20
 """`reward_errors.jsonl` grows no further than this."""
 
@@ -36,6 +39,8 @@ MAX_TEXT = 4000
 
 class Caller(Protocol):
     """Runs a reward function on one batch."""
+
+    def start(self) -> None: ...
 
     def score(self, offered: Mapping[str, Any], limit_s: float) -> Mapping[str, Any]: ...
 
@@ -48,6 +53,9 @@ class InProcess:
     def __init__(self, function: RewardFn, *, allow_none: bool = False) -> None:
         self.function, self.allow_none = function, allow_none
         self._runner: asyncio.Runner | None = None
+
+    def start(self) -> None:
+        """Nothing to start."""
 
     def score(self, offered: Mapping[str, Any], limit_s: float) -> Mapping[str, Any]:
         """As `Worker.score`."""
@@ -111,16 +119,19 @@ class Guard:
 
     def _isolate(self, offered: Mapping[str, Any], scores: Scores, message: str) -> None:
         rows = len(scores.values)
-        limit = min(self.timeout_s, max(0.5, 4 * self.timeout_s / rows))
-        deadline = time.monotonic() + self.timeout_s
+        limit = min(self.timeout_s, max(MIN_ROW_S, 2 * self.timeout_s / rows))
+        spent = 0.0
         for row in range(rows):
-            if time.monotonic() >= deadline:
+            if spent >= self.timeout_s:
                 scores.errors.update(dict.fromkeys(range(row, rows), f"not scored: the batch {message}"))
                 break
+            self.caller.start()  # importing the user's module again is not the row's time
+            began = time.monotonic()
             try:
                 self._call(offered, [row], limit, Scores([None] * rows))
             except CallFailed as failure:
                 scores.errors[row] = str(failure)
+            spent += time.monotonic() - began
         # Once more together, for functions that compare the completions of a batch.
         rest = [row for row in range(rows) if row not in scores.errors]
         try:
@@ -232,5 +243,3 @@ def _append(path: Path, samples: list[dict[str, Any]]) -> None:
             if size > MAX_LOG_BYTES:
                 return
             file.write(line)
-
-

@@ -22,8 +22,11 @@ from tasks.errors import ConfigError
 from tasks.rewards.spec import MAX_MESSAGE, BadReturn, RewardFn, checked_values
 from tasks.rewards.user import call, load
 
-MAX_LOGS = 1 << 20
-"""Largest answer in bytes; above it, what the function logged is left out."""
+MAX_TEXT = 2000
+"""Longest text that a function may log per completion, in characters; the rest is cut off."""
+
+MAX_METRICS = 1000
+"""Most `log_metric` calls that are kept per batch."""
 
 
 def serve(request_fd: int, answer_fd: int) -> None:
@@ -70,7 +73,12 @@ def _score(function: RewardFn, request: bytes, allow_none: bool, runner: asyncio
         return {"bad_return": str(error)}
     except BaseException as error:  # noqa: BLE001 - SystemExit and the like are the function's faults, too
         return {"raised": _describe(error)}
-    return {"values": values, "errors": errors, "metrics": metrics, "extras": extras}
+    logged = {column: [_short(item) for item in items] for column, items in extras.items() if len(items) == rows}
+    return {"values": values, "errors": errors, "metrics": metrics[:MAX_METRICS], "extras": logged}
+
+
+def _short(item: Any) -> Any:
+    return item if item is None or isinstance(item, int | float) else str(item)[:MAX_TEXT]
 
 
 def _describe(error: BaseException) -> str:
@@ -85,7 +93,4 @@ def _describe(error: BaseException) -> str:
 
 
 def _encode(answer: dict[str, Any]) -> bytes:
-    encoded = json.dumps(answer, default=str).encode()
-    if len(encoded) > MAX_LOGS and "extras" in answer:
-        encoded = json.dumps({**answer, "metrics": [], "extras": {}}).encode()
-    return encoded
+    return json.dumps(answer).encode()
