@@ -1,0 +1,1 @@
+"""The dataset stage: problems with gold answers, and worked traces for SFT."""
