@@ -73,12 +73,11 @@ class Pair:
         return self.worse.score - self.better.score
 
     def sentence(self) -> str:
-        """For example: wrong '8.7' gets 2 but right '8 apples' gets 0.5 (gold 8)."""
-        worse, better = self.worse, self.better
-        return (
-            f"[{worse.case.family.value}: {worse.case.name}] gets {worse.total:g} but "
-            f"[{better.case.family.value}: {better.case.name}] gets {better.total:g} (gold {better.gold})"
-        )
+        """For example: [wrong: wrong '8.7'] gets 2 but [right: spelling '8 apples'] gets 0.5 (gold 8)."""
+        worse, better = (f"[{row.case.family.value}: {row.case.name}]" for row in (self.worse, self.better))
+        if self.gap == 0:
+            return f"{worse} gets {self.worse.total:g} and {better} no more (gold {self.better.gold})"
+        return f"{worse} gets {self.worse.total:g} but {better} gets {self.better.total:g} (gold {self.better.gold})"
 
     def to_json(self) -> dict[str, Any]:
         return {"better": self.better.to_json(), "worse": self.worse.to_json(), "gap": self.gap}

@@ -29,12 +29,12 @@ def trainer(model: Path, tmp_path: Path) -> Callable[..., Any]:
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    def make(rewards: Rewards, steps: int) -> Any:
+    def make(rewards: Rewards, steps: int, batch: int = 8) -> Any:
         functions, weights = rewards
         arguments = trl.GRPOConfig(
             output_dir=str(tmp_path / "trainer"), max_steps=steps, save_steps=2,
             num_generations=4, max_completion_length=4,
-            per_device_train_batch_size=8, gradient_accumulation_steps=1, logging_steps=1, report_to="none",
+            per_device_train_batch_size=batch, gradient_accumulation_steps=1, logging_steps=1, report_to="none",
             reward_weights=weights, use_cpu=True, bf16=False, gradient_checkpointing=False,
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": f"What is 3 + {i}?"}], "answer": str(3 + i)} for i in range(8)]
@@ -72,10 +72,10 @@ def test_failed_rows_have_no_advantage_and_shares_are_logged(
 def test_a_reward_that_always_raises_stops_with_a_usable_checkpoint(
     build: Callable[..., Rewards], trainer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run = trainer(build("raises"), 20)
+    run = trainer(build("raises"), 20, batch=16)
     with pytest.raises(RunStopped, match="'raises' failed on 100% of the last 64 completions"):
         run.train()
-    assert run.state.global_step == 7  # 8 batches of 8 completions; the eighth was being scored
-    assert (tmp_path / "trainer" / "checkpoint-6" / "model.safetensors").exists()
+    assert run.state.global_step == 3  # the fourth batch of 16 completions was being scored
+    assert (tmp_path / "trainer" / "checkpoint-2" / "model.safetensors").exists()
     rows = [row for row in run.state.log_history if "reward" in row]
     assert all(row["reward"] is None and row["reward_errors/raises"] == 1.0 for row in rows)
