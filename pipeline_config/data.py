@@ -27,7 +27,7 @@ def _columns_only_with(layout: Layout, columns: Columns | None) -> None:
 class _Source(Section):
     """What every source has."""
 
-    share: float = Field(1.0, gt=0, le=1e6)
+    share: float = Field(default=1.0, gt=0, le=1e6)
     """Weight among the sources of the same list: 3 and 1 give three quarters and one quarter of the rows.
     Not used where the number of rows is `all`."""
 
@@ -48,13 +48,13 @@ class SumSource(_Generated):
 
     problem: Literal["sum"] = "sum"
     """Which generator."""
-    min_terms: int = Field(2, ge=2, le=12)
+    min_terms: int = Field(default=2, ge=2, le=12)
     """Fewest numbers to add."""
-    max_terms: int = Field(2, ge=2, le=12)
+    max_terms: int = Field(default=2, ge=2, le=12)
     """Most numbers to add."""
-    min_operand: int = Field(0, ge=0, le=999_999_999)
+    min_operand: int = Field(default=0, ge=0, le=999_999_999)
     """Smallest number that can occur."""
-    max_operand: int = Field(99, ge=1, le=999_999_999)
+    max_operand: int = Field(default=99, ge=1, le=999_999_999)
     """Largest number that can occur."""
 
     @model_validator(mode="after")
@@ -69,13 +69,13 @@ class ArithmeticSource(_Generated):
 
     problem: Literal["arithmetic"] = "arithmetic"
     """Which generator."""
-    min_operations: int = Field(1, ge=1, le=8)
+    min_operations: int = Field(default=1, ge=1, le=8)
     """Fewest operations in an expression."""
-    max_operations: int = Field(2, ge=1, le=8)
+    max_operations: int = Field(default=2, ge=1, le=8)
     """Most operations in an expression."""
-    max_operand: int = Field(20, ge=4, le=1_000_000)
+    max_operand: int = Field(default=20, ge=4, le=1_000_000)
     """Largest absolute value of a number in the question."""
-    operations: tuple[Operation, ...] = Field(("+", "-", "*", "/"), min_length=1, max_length=4)
+    operations: tuple[Operation, ...] = Field(default=("+", "-", "*", "/"), min_length=1, max_length=4)
     """Operations that can occur. Every division is exact."""
     negative: bool = False
     """Whether numbers in the question can be negative. A result can be negative either way if `-` is allowed."""
@@ -93,11 +93,11 @@ class WordSource(_Generated):
 
     problem: Literal["word"] = "word"
     """Which generator."""
-    min_steps: int = Field(1, ge=1, le=3)
+    min_steps: int = Field(default=1, ge=1, le=3)
     """Fewest arithmetic steps to the answer."""
-    max_steps: int = Field(2, ge=1, le=3)
+    max_steps: int = Field(default=2, ge=1, le=3)
     """Most arithmetic steps to the answer."""
-    max_operand: int = Field(20, ge=4, le=1_000_000)
+    max_operand: int = Field(default=20, ge=4, le=1_000_000)
     """Largest number in the question."""
 
     @model_validator(mode="after")
@@ -111,11 +111,11 @@ class LegsSource(_Generated):
 
     problem: Literal["legs"] = "legs"
     """Which generator."""
-    min_kinds: int = Field(1, ge=1, le=8)
+    min_kinds: int = Field(default=1, ge=1, le=8)
     """Fewest kinds of animal in a question."""
-    max_kinds: int = Field(2, ge=1, le=8)
+    max_kinds: int = Field(default=2, ge=1, le=8)
     """Most kinds of animal in a question."""
-    max_count: int = Field(9, ge=1, le=10_000)
+    max_count: int = Field(default=9, ge=1, le=10_000)
     """Most animals of one kind."""
 
     @model_validator(mode="after")
@@ -181,11 +181,11 @@ class HubSource(_Table):
     """A hub data set."""
     dataset: str = Field(min_length=1, max_length=4096)
     """Name, such as `openai/gsm8k`, or a local folder."""
-    revision: str | None = Field(None, min_length=1, max_length=200)
+    revision: str | None = Field(default=None, min_length=1, max_length=200)
     """Commit, tag or branch. Give a commit to make a run repeatable."""
-    config: str | None = Field(None, min_length=1, max_length=200)
+    config: str | None = Field(default=None, min_length=1, max_length=200)
     """Config (subset) name; not given: the known one, else the data set's default."""
-    split: str | None = Field(None, min_length=1, max_length=200)
+    split: str | None = Field(default=None, min_length=1, max_length=200)
     """Split; not given: the known one, else `train`."""
     layout: Layout | None = None
     """How a row is read; not given: the known layout of this data set, else `columns`."""
@@ -263,11 +263,11 @@ AnySource = SumSource | ArithmeticSource | WordSource | LegsSource | FileSource 
 class DataConfig(Section):
     """Sources and sizes of the four tables: SFT traces, GRPO prompts, gate prompts and the held-out evaluation."""
 
-    train: tuple[SourceConfig, ...] = Field((SumSource(),), min_length=1, max_length=100)
+    train: tuple[SourceConfig, ...] = Field(default=(SumSource(),), min_length=1, max_length=100)
     """Problems for GRPO; the gate's held-out prompts come from here as well."""
-    sft: tuple[SourceConfig, ...] = Field((), max_length=100)
+    sft: tuple[SourceConfig, ...] = Field(default=(), max_length=100)
     """Worked traces for SFT; empty: the sources of `train`."""
-    eval: tuple[SourceConfig, ...] = Field((), max_length=100)
+    eval: tuple[SourceConfig, ...] = Field(default=(), max_length=100)
     """Held-out problems; empty: the sources of `train`, split by content."""
     sft_rows: RowCount = 2000
     """Traces for SFT, or `all`."""
@@ -275,11 +275,11 @@ class DataConfig(Section):
     """Problems for GRPO, or `all`."""
     eval_rows: RowCount = 200
     """Held-out problems for the evaluation, or `all`."""
-    gate_rows: int = Field(64, ge=1, le=100_000)
+    gate_rows: int = Field(default=64, ge=1, le=100_000)
     """Held-out GRPO prompts for the format gate."""
-    seed: int = Field(0, ge=0, le=2**63 - 1)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     """Seed of the generators and of the order of rows. It does not move a row between train and eval."""
-    holdout_share: float = Field(0.1, gt=0, lt=1)
+    holdout_share: float = Field(default=0.1, gt=0, lt=1)
     """When a source feeds both evaluation and training (a generator always may), this share of its contents, chosen by
     hash, belongs to the evaluation and the rest to training, whatever the seed and the sizes."""
     deduplicate: bool = True
@@ -287,9 +287,9 @@ class DataConfig(Section):
     may repeat a row; evaluation and gate never do, and no row is ever in two tables."""
     sft_may_repeat_train: bool = False
     """Allow SFT to use problems that GRPO trains on. Gate and evaluation stay apart from both in any case."""
-    prompt_quantile: float = Field(1.0, gt=0, le=1)
+    prompt_quantile: float = Field(default=1.0, gt=0, le=1)
     """Drop GRPO and gate prompts longer than this quantile of the prompt lengths of their source; 1.0 is off."""
-    max_prompt_tokens: int | None = Field(None, ge=1, le=10_000_000)
+    max_prompt_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
     """Drop prompts (of every table) with more tokens than this, template included; none: no such limit."""
     on_long_prompt: Literal["error", "drop"] = "error"
     """A prompt that, with the completion, does not fit into the model's context: stop and name it, or drop and count.

@@ -1,0 +1,79 @@
+"""Carry a run out: the selected stages in order, the gate's decision, the record and the report. No Prefect here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from artifacts.manifest import Manifest
+from flows.record import RunRecord
+from flows.report import write_report
+from pipeline_config.pipeline import PipelineConfig
+from tasks.format_gate.measure import raise_unless_go
+from tasks.plan import Selection, select
+from tasks.preflight.local import check_before_start
+from tasks.stage import Log, Outcome, Settings, Stage
+from tasks.storage import store_of
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of the chain a run carries out; see `tasks.plan.select`."""
+
+    start_from: str | None = None
+    stop_after: str | None = None
+    force: tuple[str, ...] = ()
+    resume_from: str | None = None
+
+
+class RunStage(Protocol):
+    """How one stage is run: `tasks.stage.execute` itself, or the Prefect task around it."""
+
+    def __call__(
+        self, stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool
+    ) -> Outcome: ...
+
+
+def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: Log, warn: Log) -> dict[str, Any]:
+    """Run the chosen stages. The record and the report are written however the run ends.
+
+    Returns:
+        `run_id`, `report` (path) and `stages` (fingerprint by stage name).
+    """
+    store = store_of(config)
+    check_before_start(config, store)
+    selection = select(config, store, choice.start_from, choice.stop_after, choice.force, choice.resume_from)
+    record = RunRecord.start(config)
+    log(f"run {record.run_id}, artifact store {store.url}")
+    settings = Settings(config, store, record.run_id, log=log, warn=warn)
+    report = settings.home / "reports" / record.run_id
+    try:
+        _run_stages(selection, settings, record, run_stage)
+    except BaseException as error:
+        record.fail(error)
+        raise
+    finally:
+        record.finish()
+        store.write_record(f"runs/{record.run_id}.json", record.to_json())
+        log(f"report: {write_report(record.to_json(), store, report)}")
+    return {"run_id": record.run_id, "report": str(report / "report.html"), "stages": record.fingerprints()}
+
+
+def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run_stage: RunStage) -> None:
+    known: dict[str, Manifest] = dict(selection.given)
+    for name, manifest in known.items():
+        record.stage_done(name, manifest, "given", "used as it is", 0.0)
+    for stage in selection.stages:
+        if stage.name not in known:
+            record.stage_started(stage.name)
+            began = time.monotonic()
+            parents = {name: known[name] for name in stage.parents}
+            outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
+            known[stage.name] = outcome.manifest
+            action = "reused" if outcome.reused else "made"
+            record.stage_done(stage.name, outcome.manifest, action, outcome.reason, time.monotonic() - began)
+        if stage.name == "format_gate":
+            evidence = raise_unless_go(dict(known[stage.name].metrics), settings.config.gate)
+            settings.log(f"format gate: go: {evidence}")

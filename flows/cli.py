@@ -1,0 +1,291 @@
+"""The command line `grpo-pipeline`.
+
+Errors that the user can mend end with one message and the exit code of `docs/errors.md`; only faults of ours show a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+# Before anything imports Prefect: a slow machine needs more than 20 s to start the ephemeral server, and none of this
+# should try to reach the network.
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pipeline_config.loading import load_config, profiles
+from pipeline_config.pipeline import PipelineConfig
+from tasks.errors import PipelineError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="From a base model and maths problems to a proven reasoning model in GGUF.",
+)
+artifacts_app = typer.Typer(no_args_is_help=True, help="List, inspect, verify and clean the artifact store.")
+config_app = typer.Typer(no_args_is_help=True, help="Show settings, their bounds, and the profiles.")
+app.add_typer(artifacts_app, name="artifacts")
+app.add_typer(config_app, name="config")
+
+out = Console()
+err = Console(stderr=True)
+
+Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile; `grpo-pipeline config profiles` lists them.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set grpo.beta=0.02. Repeatable.")]
+Files = Annotated[list[Path] | None, typer.Option("--config", "-c", help="A YAML file laid over the profile. Repeatable.")]
+StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
+StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
+Force = Annotated[list[str] | None, typer.Option(help="Make this stage again although it is stored. Repeatable.")]
+ResumeFrom = Annotated[
+    str | None,
+    typer.Option(help="Use this artifact (manifest path, fingerprint, stage/prefix, run id) or the `latest` SFT model as it is."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Print a PipelineError as one message and leave with its exit code."""
+    try:
+        yield
+    except PipelineError as error:
+        where = f"{error.where}: " if error.where else ""
+        err.print(f"[bold red]error[/] \\[{escape(error.cause)}] {escape(where + error.message)}", soft_wrap=True)
+        if error.fix:
+            err.print(f"  [bold]what to do:[/] {escape(error.fix)}", soft_wrap=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+def configured(profile: str, files: list[Path] | None, sets: list[str] | None) -> PipelineConfig:
+    return load_config(profile, files or [], sets or [])
+
+
+@app.command()
+def run(
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+    start_from: StartFrom = None,
+    stop_after: StopAfter = None,
+    force: Force = None,
+    resume_from: ResumeFrom = None,
+) -> None:
+    """Run the chain; stored stages are reused."""
+    with user_errors():
+        config = configured(profile, files, sets)
+        # A selection that cannot work should not wait for Prefect to start.
+        store, selection = _selection(config, start_from, stop_after, force, resume_from)
+        from flows.carry_out import Choice
+        from flows.local import run_local
+        from tasks.plan import plan as make_plan
+
+        choice = Choice(start_from, stop_after, tuple(force or ()), resume_from)
+        result = run_local(config, choice, make_plan(config, store, selection), lambda text: out.print(escape(text)))
+        _print_result(config, result)
+
+
+@app.command()
+def plan(
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+    start_from: StartFrom = None,
+    stop_after: StopAfter = None,
+    force: Force = None,
+    resume_from: ResumeFrom = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what `run` would do and why, without doing it."""
+    with user_errors():
+        config = configured(profile, files, sets)
+        store, selection = _selection(config, start_from, stop_after, force, resume_from)
+        from tasks.plan import plan as make_plan
+
+        steps = make_plan(config, store, selection)
+        if as_json:
+            out.print_json(json.dumps([vars(step) for step in steps]))
+            return
+        table = Table("stage", "action", "why", "fingerprint", title=f"plan, profile {profile}")
+        colour = {"reuse": "green", "given": "green", "run": "yellow", "wait": "dim"}
+        for step in steps:
+            name = f"[{colour[step.action]}]{step.action}[/]"
+            table.add_row(step.stage, name, escape(step.reason), (step.fingerprint or "")[:16])
+        out.print(table)
+
+
+def _selection(
+    config: PipelineConfig,
+    start_from: str | None,
+    stop_after: str | None,
+    force: list[str] | None,
+    resume_from: str | None,
+) -> tuple[Any, Any]:
+    from tasks.plan import select
+    from tasks.preflight.local import check_before_start
+    from tasks.storage import store_of
+
+    store = store_of(config)
+    check_before_start(config, store)
+    return store, select(config, store, start_from, stop_after, force or [], resume_from)
+
+
+def _print_result(config: PipelineConfig, result: dict[str, Any]) -> None:
+    from tasks.storage import store_of
+
+    record = store_of(config).read_record(f"runs/{result['run_id']}.json") or {}
+    table = Table("stage", "", "seconds", "why", title=f"run {result['run_id']}: {record.get('status', '')}")
+    for item in record.get("stages", []):
+        seconds = f"{item.get('seconds', 0):.1f}"
+        table.add_row(item["stage"], item["action"], seconds, escape(str(item.get("reason", ""))))
+    out.print(table)
+    for line in result.get("summary", []):
+        out.print(escape(line), soft_wrap=True)
+    out.print(f"report: {result['report']}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    run_id: Annotated[str, typer.Argument(help="A run id, or `latest`.")] = "latest",
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+) -> None:
+    """Write the report of a run again and print its path."""
+    with user_errors():
+        config = configured(profile, files, sets)
+        from flows.report import write_report
+        from tasks.storage import store_of
+
+        store = store_of(config)
+        record = find_run(store, run_id)
+        folder = Path(config.run.home).resolve() / "reports" / str(record["run_id"])
+        out.print(str(write_report(record, store, folder)), soft_wrap=True)
+
+
+def find_run(store: Any, run_id: str) -> dict[str, Any]:
+    """A run's record by id, unique prefix, or `latest`."""
+    from tasks.errors import StoreError
+
+    names = sorted(Path(name).stem for name in store.list_records("runs"))
+    chosen = names[-1:] if run_id == "latest" else [name for name in names if name.startswith(run_id)]
+    if len(chosen) != 1:
+        known = ", ".join(names[-5:]) or "none"
+        raise StoreError(f"no single run {run_id!r}", where=store.url, fix=f"the newest runs: {known}", cause="no_such_run")
+    record: dict[str, Any] | None = store.read_record(f"runs/{chosen[0]}.json")
+    if record is None:
+        raise StoreError(f"the record of run {chosen[0]} cannot be read", where=store.url)
+    return record
+
+
+StoreUrl = Annotated[str | None, typer.Option("--store", help="Store folder or URL; default <run.home>/store.")]
+
+
+def opened(url: str | None, home: str = "grpo-runs") -> Any:
+    from artifacts.store import open_store
+
+    return open_store(url or str(Path(home).resolve() / "store"))
+
+
+@artifacts_app.command("ls")
+def artifacts_ls(stage: Annotated[str | None, typer.Argument()] = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """List stored artifacts, newest first."""
+    with user_errors():
+        found = sorted(opened(store).list(stage), key=lambda m: m.finished_at, reverse=True)
+        if as_json:
+            out.print_json(json.dumps([m.model_dump(mode="json", exclude={"config", "terms"}) for m in found]))
+            return
+        table = Table("stage", "fingerprint", "finished (UTC)", "MB", "files", "took s")
+        for m in found:
+            finished = f"{m.finished_at:%Y-%m-%d %H:%M}"
+            size = f"{m.size_bytes / 1e6:.1f}"
+            table.add_row(m.stage, m.fingerprint[:16], finished, size, str(len(m.files)), f"{m.duration_s:.0f}")
+        out.print(table)
+
+
+@artifacts_app.command("show")
+def artifacts_show(reference: str, store: StoreUrl = None) -> None:
+    """Print a manifest: fingerprint prefix, stage/prefix, stage:latest, or a path."""
+    with user_errors():
+        opened_store = opened(store)
+        manifest = opened_store.find(reference)
+        out.print_json(manifest.model_dump_json())
+        err.print(f"files: {opened_store.local_folder(manifest)}", soft_wrap=True)
+
+
+@artifacts_app.command("verify")
+def artifacts_verify(reference: Annotated[str | None, typer.Argument()] = None, store: StoreUrl = None) -> None:
+    """Read every file of one artifact, or of all, and compare sizes and digests. Exit code 13 if something is wrong."""
+    with user_errors():
+        opened_store = opened(store)
+        chosen = [opened_store.find(reference)] if reference else list(opened_store.list())
+        damaged = 0
+        for manifest in chosen:
+            problems = opened_store.verify(manifest, deep=True)
+            damaged += bool(problems)
+            mark = "[red]damaged[/]" if problems else "[green]ok[/]"
+            out.print(f"{mark} {manifest.stage}/{manifest.fingerprint[:16]}")
+            for problem in problems:
+                out.print(f"   {escape(problem)}", soft_wrap=True)
+        if damaged:
+            raise typer.Exit(13)
+
+
+@artifacts_app.command("gc")
+def artifacts_gc(
+    keep_last: Annotated[int, typer.Option(min=0, help="Newest artifacts kept per stage, with all they were made from.")] = 3,
+    delete: Annotated[bool, typer.Option("--delete", help="Really delete; without it, only say what would go.")] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Delete old artifacts and half-written ones."""
+    with user_errors():
+        removed = opened(store).gc(keep_last=keep_last, dry_run=not delete)
+        for item in removed:
+            out.print(f"{'deleted' if delete else 'would delete'} {item}", soft_wrap=True)
+        out.print(f"{len(removed)} {'deleted' if delete else 'to delete; add --delete'}")
+
+
+@config_app.command("show")
+def config_show(profile: Profile = "smollm2-135m", sets: Sets = None, files: Files = None, as_json: AsJson = False) -> None:
+    """Print the whole configuration of a profile with your changes."""
+    with user_errors():
+        data = configured(profile, files, sets).model_dump(mode="json")
+        if as_json:
+            out.print_json(json.dumps(data))
+        else:
+            sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the JSON schema: every key with its meaning, default and bounds."""
+    out.print_json(json.dumps(PipelineConfig.model_json_schema()))
+
+
+@config_app.command("profiles")
+def config_profiles() -> None:
+    """List the profiles."""
+    table = Table("profile", "what it is for")
+    for name, text in profiles().items():
+        table.add_row(name, escape(text))
+    out.print(table)
+
+
+def main(call: Callable[[], None] = app) -> None:
+    """Console script."""
+    call()
+
+
+if __name__ == "__main__":
+    main()

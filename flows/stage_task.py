@@ -1,0 +1,86 @@
+"""One Prefect task for every stage: retries what can go away, shows progress, and calls a reused stage `Cached`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from prefect import task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import PrefectException
+from prefect.states import Completed
+
+from artifacts.manifest import Manifest
+from tasks.errors import PipelineError
+from tasks.stage import Outcome, Settings, Stage, execute
+
+PROGRESS_EVERY_S = 5.0
+
+
+def can_go_away(task: Any, run: Any, state: Any) -> bool:
+    """Retry only errors that may not come back: network, a killed process, a stall."""
+    try:
+        state.result()
+    except PipelineError as error:
+        return error.retryable
+    except Exception:  # noqa: BLE001 - whatever else a stage raised is a fault of ours, and would be raised again
+        return False
+    return False
+
+
+# Our own store is the cache (it verifies the files); Prefect's results would be a second, unverified one.
+@task(name="stage", cache_policy=NO_CACHE, persist_result=False)
+def _stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], force: bool) -> Any:
+    shown = _with_progress(stage, settings)
+    outcome = execute(stage, shown, parents, force=force)
+    if outcome.reused:
+        settings.log(f"{stage.name}: reused {outcome.manifest.fingerprint[:16]} ({outcome.reason})")
+        return Completed(name="Cached", message=outcome.reason, data=outcome)
+    return outcome
+
+
+def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool) -> Outcome:
+    """Run a stage as a task run of its own name, in this thread: signals and cancellation then reach the stage process."""
+    run = settings.config.run
+    named = _stage.with_options(
+        name=stage.name,
+        task_run_name=stage.name,
+        retries=run.retries,
+        retry_delay_seconds=run.retry_delay_s,
+        retry_condition_fn=can_go_away,
+    )
+    outcome: Outcome = named(stage, settings, parents, force)
+    return outcome
+
+
+def _with_progress(stage: Stage, settings: Settings) -> Settings:
+    """Settings whose progress goes to a Prefect progress artifact and, less often, to the log.
+
+    A Prefect server that does not answer must not stop training: the failure is logged once and progress goes on in the log.
+    """
+    state: dict[str, Any] = {"id": None, "shown": 0.0, "logged": 0.0, "broken": False, "began": time.monotonic()}
+
+    def show(done: float, total: float, label: str) -> None:
+        now = time.monotonic()
+        percent = 100.0 * done / total if total else 0.0
+        if now - state["logged"] >= 3 * PROGRESS_EVERY_S:
+            state["logged"] = now
+            left = (now - state["began"]) * (total - done) / done if done else 0.0
+            settings.log(f"{stage.name}: {label} {done:g}/{total:g} ({percent:.0f} %), about {left:.0f} s left")
+        if state["broken"] or (now - state["shown"] < PROGRESS_EVERY_S and done < total):
+            return
+        state["shown"] = now
+        try:
+            if state["id"] is None:
+                key = f"{stage.name.replace('_', '-')}-progress"
+                state["id"] = create_progress_artifact(progress=percent, key=key, description=f"{stage.name}: {label}")
+            else:
+                update_progress_artifact(artifact_id=state["id"], progress=percent)
+        except (httpx.HTTPError, PrefectException, OSError) as error:
+            state["broken"] = True
+            settings.warn(f"{stage.name}: progress cannot be shown in Prefect: {type(error).__name__}")
+
+    return Settings(settings.config, settings.store, settings.run_id, settings.log, settings.warn, show)

@@ -1,0 +1,114 @@
+"""The whole configuration, and the rules that hold between its sections."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from pydantic import Field, model_validator
+
+from pipeline_config.base import Section
+from pipeline_config.contract import ContractConfig
+from pipeline_config.data import DataConfig
+from pipeline_config.evaluation import EvaluationConfig
+from pipeline_config.export import ExportConfig
+from pipeline_config.model import ModelConfig
+from pipeline_config.run import RunConfig
+from pipeline_config.training import GateSettings, GRPOSettings, SFTSettings, VLLMSettings
+
+
+class PipelineConfig(Section):
+    """Everything a run depends on. Sections are read by the stage of the same name and those after it."""
+
+    model: ModelConfig = ModelConfig()
+    """Base model."""
+    contract: ContractConfig = ContractConfig()
+    """Tags and system prompt."""
+    data: DataConfig = DataConfig()
+    """Problems, golds and worked traces."""
+    sft: SFTSettings = SFTSettings()
+    """Supervised fine-tuning."""
+    gate: GateSettings = GateSettings()
+    """Format gate between SFT and GRPO."""
+    grpo: GRPOSettings = GRPOSettings()
+    """Group relative policy optimization."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out evaluation."""
+    export: ExportConfig = ExportConfig()
+    """GGUF export."""
+    vllm: VLLMSettings = VLLMSettings()
+    """Rollout engine on a GPU."""
+    run: RunConfig = RunConfig()
+    """Where and how; changes no result."""
+    seed: int = Field(3407, ge=0, lt=2**31)
+    """Seed of data order, initialisation and sampling."""
+
+    @model_validator(mode="after")
+    def _batch_holds_whole_groups(self) -> PipelineConfig:
+        batch, steps, group = (
+            self.grpo.per_device_train_batch_size,
+            self.grpo.gradient_accumulation_steps,
+            self.grpo.num_generations,
+        )
+        if batch * steps % group:
+            raise ValueError(
+                f"grpo.per_device_train_batch_size x grpo.gradient_accumulation_steps = {batch} x {steps} = {batch * steps} "
+                f"completions per step is not a multiple of grpo.num_generations = {group}; "
+                f"{legal_batches(batch, steps, group)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_settings_fit(self) -> PipelineConfig:
+        if self.grpo.method == "lora" and self.grpo.lora.dropout > 0:
+            raise ValueError(
+                "grpo.lora.dropout must be 0: with dropout the policy's log-probabilities differ between two passes, "
+                "and the probability ratio no longer starts at 1"
+            )
+        if self.grpo.epsilon_high is not None and self.grpo.epsilon_high < self.grpo.epsilon:
+            raise ValueError(
+                f"grpo.epsilon_high = {self.grpo.epsilon_high} is below grpo.epsilon = {self.grpo.epsilon}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> PipelineConfig:
+        if self.grpo.max_completion_length >= self.model.max_context:
+            raise ValueError(
+                f"grpo.max_completion_length = {self.grpo.max_completion_length} leaves no room for a prompt in "
+                f"model.max_context = {self.model.max_context}"
+            )
+        if self.sft.max_length > self.model.max_context:
+            raise ValueError(
+                f"sft.max_length = {self.sft.max_length} is above model.max_context = {self.model.max_context}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _four_bit_needs_an_adapter(self) -> PipelineConfig:
+        if self.model.load_in_4bit and "full" in (self.sft.method, self.grpo.method):
+            raise ValueError("model.load_in_4bit trains an adapter only: set sft.method and grpo.method to lora")
+        return self
+
+
+def legal_batches(batch: int, steps: int, group: int) -> str:
+    """Name the nearest legal values of each of the three numbers, the other two kept.
+
+    `batch * steps` must be a multiple of `group`, so the batch must be a multiple of group / gcd(group, steps).
+    """
+
+    def nearest(value: int, unit: int) -> list[int]:
+        below = value // unit * unit
+        return [n for n in (below, below + unit) if n > 0]
+
+    batches = nearest(batch, group // gcd(group, steps))
+    accumulations = nearest(steps, group // gcd(group, batch))
+    total = batch * steps
+    divisors = [d for d in range(2, total + 1) if total % d == 0]
+    groups = sorted(sorted(divisors, key=lambda d: (abs(d - group), d))[:2])
+    parts = [
+        f"nearest legal per_device_train_batch_size: {' or '.join(map(str, batches))}",
+        f"gradient_accumulation_steps: {' or '.join(map(str, accumulations))}",
+    ]
+    if groups:
+        parts.append(f"num_generations: {' or '.join(map(str, groups))}")
+    return "; ".join(parts)

@@ -1,0 +1,147 @@
+"""SFT, format gate and GRPO settings. Names and units are TRL's where TRL has the setting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipeline_config.base import Section
+from pipeline_config.rewards import RewardConfig
+
+Scheduler = Literal["linear", "cosine", "constant", "constant_with_warmup"]
+Optimizer = Literal["adamw_torch", "adamw_torch_fused", "adamw_8bit"]
+LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+ALL_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class LoraSettings(Section):
+    """Low-rank adapter (arXiv 2106.09685)."""
+
+    r: int = Field(32, ge=1, le=512)
+    """Rank."""
+    alpha: int = Field(64, ge=1, le=2048)
+    """Scale numerator: the update is multiplied by alpha / r."""
+    dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Dropout on the adapter's input; must be 0 for GRPO, where it would make old and new log-probabilities differ."""
+    target_modules: tuple[str, ...] = Field(ALL_PROJECTIONS, min_length=1)
+    """Linear layers that get an adapter; all attention and MLP projections by default."""
+
+
+class Optimization(Section):
+    """What SFT and GRPO share."""
+
+    method: Literal["full", "lora"] = "lora"
+    """Train all weights, or a LoRA adapter that is merged at the end."""
+    lora: LoraSettings = LoraSettings()
+    """Adapter settings, read when `method` is `lora`."""
+    optim: Optimizer = "adamw_torch"
+    """Optimizer, by its transformers name."""
+    weight_decay: float = Field(0.0, ge=0.0, le=1.0)
+    """Decoupled weight decay."""
+    max_grad_norm: float = Field(1.0, gt=0.0, le=1000.0)
+    """Gradients are scaled down to this norm."""
+    lr_scheduler_type: Scheduler = "linear"
+    """Learning-rate schedule."""
+    warmup_steps: int = Field(5, ge=0, le=100_000)
+    """Optimizer steps of linear warm-up."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about 30 % more time."""
+    logging_steps: int = Field(1, ge=1, le=1000)
+    """Optimizer steps between logged rows. Does not change the result."""
+
+
+class SFTSettings(Optimization):
+    """Supervised fine-tuning on worked traces: it teaches the format."""
+
+    learning_rate: float = Field(2e-4, gt=0.0, le=1.0)
+    """Peak learning rate."""
+    num_train_epochs: float = Field(2.0, gt=0.0, le=1000.0)
+    """Passes over the traces."""
+    max_steps: int = Field(-1, ge=-1, le=10_000_000)
+    """Optimizer steps; -1 lets the epochs decide."""
+    per_device_train_batch_size: int = Field(8, ge=1, le=4096)
+    """Rows per forward pass and device."""
+    gradient_accumulation_steps: int = Field(1, ge=1, le=4096)
+    """Forward passes per optimizer step."""
+    max_length: int = Field(1024, ge=16, le=1_048_576)
+    """Longest row in tokens. A row whose closing tag or EOS would not fit is refused and counted, never cut."""
+    save_steps: int = Field(100, ge=1, le=1_000_000)
+    """Optimizer steps between checkpoints. Does not change the result."""
+
+
+class GateSettings(Section):
+    """The format gate: may GRPO start from this SFT model?"""
+
+    enabled: bool = True
+    """Off skips the gate; GRPO then starts from whatever SFT produced."""
+    prompts: int = Field(64, ge=4, le=10_000)
+    """Held-out prompts; each is sampled `grpo.num_generations` times."""
+    min_format_rate: float = Field(0.8, ge=0.0, le=1.0)
+    """The Wilson 95 % lower bound of the whole-format rate must reach this."""
+    max_truncation_rate: float = Field(0.3, ge=0.0, le=1.0)
+    """Largest share of completions that may hit `grpo.max_completion_length`."""
+    max_dead_groups: float = Field(0.9, ge=0.0, le=1.0)
+    """Largest share of groups whose rewards are all equal (they give no gradient)."""
+
+
+class GRPOSettings(Optimization):
+    """Group relative policy optimization (arXiv 2402.03300) from the merged SFT model, which is also the reference policy."""
+
+    learning_rate: float = Field(5e-6, gt=0.0, le=1.0)
+    """Peak learning rate."""
+    max_steps: int = Field(100, ge=1, le=10_000_000)
+    """Optimizer steps."""
+    num_generations: int = Field(8, ge=2, le=1024)
+    """Group size G: completions sampled per prompt."""
+    per_device_train_batch_size: int = Field(8, ge=1, le=65_536)
+    """Completions (not prompts) per forward pass and device."""
+    gradient_accumulation_steps: int = Field(1, ge=1, le=65_536)
+    """Forward passes per optimizer step. batch x accumulation x devices must be a multiple of `num_generations`."""
+    num_iterations: int = Field(1, ge=1, le=64)
+    """Optimizer passes over each batch of rollouts (mu in the paper)."""
+    max_completion_length: int = Field(1024, ge=4, le=1_048_576)
+    """Longest completion in tokens; a completion that reaches it is truncated and cannot be right."""
+    temperature: float = Field(1.0, gt=0.0, le=5.0)
+    """Sampling temperature of rollouts, of the gate and of evaluation's pass@1."""
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    """Nucleus; 1.0 keeps the sampled distribution equal to the trained one."""
+    top_k: int = Field(0, ge=0, le=1_000_000)
+    """Keep the k likeliest tokens; 0 is off."""
+    min_p: float | None = Field(None, ge=0.0, le=1.0)
+    """Drop tokens below this share of the likeliest one's probability."""
+    beta: float = Field(0.0, ge=0.0, le=10.0)
+    """KL weight against the SFT model. 0 (TRL's default) needs no reference pass and logs no KL."""
+    loss_type: LossType = "dapo"
+    """Loss variant; `dapo` (arXiv 2503.14476) is TRL's default, `dr_grpo` is arXiv 2503.20783."""
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    """Advantages are divided by this standard deviation."""
+    epsilon: float = Field(0.2, gt=0.0, lt=1.0)
+    """Lower clip range of the probability ratio."""
+    epsilon_high: float | None = Field(None, gt=0.0, le=10.0)
+    """Upper clip range; unset means `epsilon`. DAPO uses 0.28."""
+    mask_truncated_completions: bool = False
+    """Leave truncated completions out of the loss."""
+    rewards: RewardConfig = RewardConfig()
+    """What a completion is paid for."""
+    max_initial_kl: float = Field(0.01, gt=0.0, le=10.0)
+    """With beta > 0: the run stops when KL at step 1 exceeds this, since the reference is then not the SFT model."""
+    save_steps: int = Field(20, ge=1, le=1_000_000)
+    """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Does not change the result."""
+    save_total_limit: int = Field(2, ge=2, le=1000)
+    """Checkpoints kept in the work directory."""
+    watchdog: Literal["stop", "warn", "off"] = "stop"
+    """What a named failure in the training log does."""
+
+
+class VLLMSettings(Section):
+    """Rollouts through vLLM; used when a GPU and vllm are there, unless switched off."""
+
+    enabled: Literal["auto", "on", "off"] = "auto"
+    """`auto` uses vLLM when the device is a GPU and vllm is installed."""
+    gpu_memory_utilization: float = Field(0.3, gt=0.0, lt=1.0)
+    """Share of GPU memory that the engine may take, next to the trainer."""
+    sleep_mode: bool = False
+    """Give the engine's memory back during the update (weights are pushed again each step)."""
+    enforce_eager: bool = False
+    """Skip CUDA graphs and compilation: quicker start, slower decoding. Gate and evaluation only; TRL's colocated engine has its own."""

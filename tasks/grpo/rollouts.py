@@ -1,0 +1,41 @@
+"""Keep a readable sample of the rollouts beside the metrics."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+KEPT_PER_CALL = 4
+MAX_BYTES = 32 << 20
+
+
+def logging_rollouts(reward: Callable[..., Any], path: Path) -> Callable[..., Any]:
+    """Wrap a reward so that the first completions of every batch go to `path` as JSON lines (at most 32 MiB)."""
+
+    @functools.wraps(reward)
+    def logged(prompts: list[Any], completions: list[Any], **columns: Any) -> Any:
+        values = reward(prompts=prompts, completions=completions, **columns)
+        state = columns.get("trainer_state")
+        answers = columns.get("answer") or [None] * len(prompts)
+        if not path.exists() or path.stat().st_size < MAX_BYTES:
+            with path.open("a", encoding="utf-8") as file:
+                for i in range(min(KEPT_PER_CALL, len(prompts))):
+                    row = {
+                        "step": state.global_step if state is not None else None,
+                        "question": text_of(prompts[i]),
+                        "answer": answers[i],
+                        "completion": text_of(completions[i]),
+                        "reward": values[i],
+                    }
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return values
+
+    return logged
+
+
+def text_of(turn: Any) -> str:
+    """The last message's text of a conversation, or the string itself."""
+    return str(turn[-1]["content"]) if isinstance(turn, list) and turn else str(turn)

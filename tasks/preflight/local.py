@@ -1,0 +1,43 @@
+"""What can be known to fail before any stage process starts: disk, store, sources. No torch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from artifacts.store import Store
+from pipeline_config.pipeline import PipelineConfig
+from tasks.chain import template_terms
+from tasks.dataset.identity import source_identities
+from tasks.errors import StoreError
+
+
+def check_before_start(config: PipelineConfig, store: Store) -> None:
+    """Raise at once for what would otherwise fail after minutes or hours.
+
+    Raises:
+        StoreError: the store or the work directory cannot be written, or too little disk is free.
+        DataError: a data file is missing or cannot be read.
+        ConfigError: the configured chat template cannot be read.
+    """
+    home = Path(config.run.home).resolve()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        probe = home / ".writable"
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"cannot be written: {error.strerror}", where=f"run.home ({home})", fix="choose another run.home"
+        ) from error
+    free = shutil.disk_usage(home).free / 1e9
+    if free < config.run.min_free_gb:
+        raise StoreError(
+            f"{free:.1f} GB are free and run.min_free_gb asks for {config.run.min_free_gb:g}",
+            where=f"run.home ({home})",
+            fix="free disk space (`grpo-pipeline artifacts gc`), or choose another run.home",
+            cause="disk",
+        )
+    store.check_writable()
+    template_terms(config)
+    source_identities(config.data)

@@ -1,0 +1,147 @@
+"""Sample completions from a model folder: one interface over transformers (any device) and vLLM (GPU).
+
+Used by the format gate and by evaluation, so that both decode exactly as TRL's trainer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from pipeline_config.pipeline import PipelineConfig
+from tasks.training.loading import compute_dtype, device_of, load_model
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled completion.
+
+    Attributes:
+        text: decoded as the trainer decodes, `skip_special_tokens=True`.
+        tokens: its length, EOS included.
+        truncated: it reached the length limit without EOS.
+    """
+
+    text: str
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """temperature 0 is greedy; top_k 0, top_p 1 and min_p None are off."""
+
+    temperature: float
+    max_new_tokens: int
+    n: int = 1
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float | None = None
+    seed: int = 0
+
+
+class Sampler:
+    """A loaded model that completes prompts given as token ids."""
+
+    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerBase, config: PipelineConfig) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        self.device = device_of(config)
+        self.engine: Any = None
+        self.model: PreTrainedModel | None = None
+        if uses_vllm(config, self.device):
+            from tasks.sampling.engine import start_engine
+
+            self.engine = start_engine(folder, config)
+        else:
+            self.model = load_model(folder, config, self.device, compute_dtype(config, self.device)).eval()
+
+    @property
+    def name(self) -> str:
+        """`vllm` or `transformers`, for the manifest."""
+        return "vllm" if self.engine is not None else "transformers"
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, progress: Progress | None = None
+    ) -> list[list[Completion]]:
+        """Completions for every prompt, `settings.n` each, in the order of the prompts."""
+        if self.engine is not None:
+            from tasks.sampling.engine import sample_with_engine
+
+            return sample_with_engine(self.engine, self.tokenizer, prompts, settings)
+        return self._sample_with_transformers(prompts, settings, progress)
+
+    def _sample_with_transformers(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, progress: Progress | None
+    ) -> list[list[Completion]]:
+        assert self.model is not None
+        torch.manual_seed(settings.seed)
+        greedy = settings.temperature == 0
+        generation = GenerationConfig(
+            max_new_tokens=settings.max_new_tokens,
+            do_sample=not greedy,
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_id=self.tokenizer.eos_token_id,
+            **(
+                {}
+                if greedy
+                else {
+                    "temperature": settings.temperature,
+                    "top_p": settings.top_p,
+                    "top_k": settings.top_k,
+                    "min_p": settings.min_p,
+                }
+            ),
+        )
+        # Prompts of like length together waste the least on padding.
+        order = sorted(
+            (i for i in range(len(prompts)) for _ in range(settings.n)), key=lambda i: (len(prompts[i]), i)
+        )
+        found: list[list[Completion]] = [[] for _ in prompts]
+        size = self.config.evaluation.batch_size
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            for i, completion in zip(batch, self._complete([prompts[i] for i in batch], generation), strict=True):
+                found[i].append(completion)
+            if progress:
+                progress(min(start + size, len(order)), len(order))
+        return found
+
+    @torch.inference_mode()
+    def _complete(self, prompts: Sequence[Sequence[int]], generation: GenerationConfig) -> list[Completion]:
+        assert self.model is not None
+        longest = max(len(ids) for ids in prompts)
+        pad = int(self.tokenizer.pad_token_id)
+        ids = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=self.device)
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=self.device)
+        output = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=generation)
+        eos = self.tokenizer.eos_token_id
+        completions = []
+        for row in output[:, longest:].tolist():
+            ended = eos in row
+            kept = row[: row.index(eos) + 1] if ended else row
+            text = self.tokenizer.decode(kept, skip_special_tokens=True)
+            completions.append(Completion(str(text), len(kept), truncated=not ended))
+        return completions
+
+
+def uses_vllm(config: PipelineConfig, device: torch.device) -> bool:
+    """Whether rollouts go through vLLM, by `vllm.enabled` and what is installed."""
+    from importlib.util import find_spec
+
+    from tasks.errors import ConfigError
+
+    available = device.type == "cuda" and find_spec("vllm") is not None
+    if config.vllm.enabled == "on" and not available:
+        raise ConfigError(
+            "vLLM was asked for, but there is no GPU or vllm is not installed",
+            where="vllm.enabled",
+            fix="set vllm.enabled=auto, or install the gpu requirements",
+        )
+    return available and config.vllm.enabled != "off"

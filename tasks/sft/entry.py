@@ -1,0 +1,105 @@
+"""SFT: teach the format with TRL's `SFTTrainer` on prompt/completion rows, loss on the completion only.
+
+Runs in the stage process. Output: `model/` (merged, 16-bit), `adapter/` when LoRA, metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import SFTConfig, SFTTrainer
+
+from pipeline_config.pipeline import PipelineConfig
+from tasks.contract.prompts import encode_example
+from tasks.errors import DataError
+from tasks.models import model_folder
+from tasks.process.context import StageContext, StageResult
+from tasks.training.arguments import common_arguments, effective_config, peft_config
+from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
+from tasks.training.loading import device_of, load_model, load_tokenizer
+from tasks.training.saving import save_merged, storage_dtype
+
+IGNORED = -100
+
+
+def encode_rows(
+    rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, config: PipelineConfig
+) -> tuple[list[dict[str, list[int]]], int]:
+    """Token ids and labels per trace; labels are -100 on the prompt.
+
+    A row whose closing tag or EOS would not fit into `sft.max_length` is refused, never cut: a cut row teaches the model
+    not to close the tag. Returns the encoded rows and how many were refused.
+    """
+    encoded, refused = [], 0
+    for row in rows:
+        ids, mask = encode_example(tokenizer, config.contract, row["question"], row["working"], row["answer"])
+        if len(ids) > config.sft.max_length:
+            refused += 1
+            continue
+        labels = [token if kept else IGNORED for token, kept in zip(ids, mask, strict=True)]
+        encoded.append({"input_ids": ids, "labels": labels})
+    if not encoded:
+        raise DataError(
+            f"none of the {len(rows)} traces fits into {config.sft.max_length} tokens",
+            where="sft.max_length",
+            fix="raise sft.max_length or use shorter traces",
+        )
+    return encoded, refused
+
+
+def run(ctx: StageContext) -> StageResult:
+    """Train and write the merged model."""
+    config = ctx.config
+    device = device_of(config)
+    folder = model_folder(ctx.inputs["model"], config.model.source, config.model.revision)
+    tokenizer = load_tokenizer(folder, config)
+    rows = pq.read_table(ctx.inputs["dataset"] / "sft.parquet").to_pylist()
+    encoded, refused = encode_rows(rows, tokenizer, config)
+    supervised = sum(label != IGNORED for row in encoded for label in row["labels"])
+    ctx.log(f"{len(encoded)} traces, {supervised} supervised tokens, {refused} refused as longer than sft.max_length")
+
+    # Master weights in 32-bit; autocast does the arithmetic in bfloat16 on a GPU.
+    model = load_model(folder, config, device, torch.float32)
+    dtype = storage_dtype(model)
+    arguments = SFTConfig(
+        **common_arguments(ctx, config.sft, device),
+        num_train_epochs=config.sft.num_train_epochs,
+        max_steps=config.sft.max_steps,
+        per_device_train_batch_size=config.sft.per_device_train_batch_size,
+        gradient_accumulation_steps=config.sft.gradient_accumulation_steps,
+        save_steps=config.sft.save_steps,
+        max_length=None,
+        packing=False,
+    )
+    asked = arguments.to_dict()
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(encoded),
+        processing_class=tokenizer,
+        callbacks=[StageCallback(ctx, "sft")],
+        peft_config=peft_config(config.sft),
+    )
+    ctx.saves_on_stop = True
+    checkpoint, resumed_from = resume_point(ctx)
+    outcome = trainer.train(resume_from_checkpoint=checkpoint)
+    raise_if_stopped(ctx, trainer.state.global_step)
+    sizes = save_merged(trainer.model, tokenizer, Path(ctx.out), dtype)
+    return StageResult(
+        metrics={
+            "train_loss": float(outcome.training_loss),
+            "steps": trainer.state.global_step,
+            "rows": len(encoded),
+            "rows_refused": refused,
+            "supervised_tokens": supervised,
+            "resumed_from_step": resumed_from,
+            **sizes,
+        },
+        effective_config=effective_config(asked, trainer.args.to_dict()),
+        notes=[f"{refused} traces were longer than sft.max_length and were left out"] if refused else [],
+    )

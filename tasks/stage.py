@@ -1,0 +1,351 @@
+"""A stage: what it reads, what its result depends on, and how it is carried out and cached.
+
+    fingerprint -> stored already? verify and return -> else lock, run in a process of its own, store, return
+
+Nothing here imports torch or Prefect, so a stage runs and is tested without either.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from artifacts.fingerprint import changed_terms, fingerprint
+from artifacts.locks import file_lock
+from artifacts.manifest import Manifest, ManifestDraft
+from artifacts.store import Store
+from pipeline_config.pipeline import PipelineConfig
+from tasks.errors import StoreError
+from tasks.process.launch import run_supervised
+from tasks.process.outcome import to_error
+
+ROOT = Path(__file__).resolve().parents[1]
+NEIGHBOURS = 50
+
+Terms = Callable[[PipelineConfig, Mapping[str, Manifest]], dict[str, Any]]
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the chain.
+
+    Attributes:
+        name: of the instance and of its folder in the store, such as `evaluate_sft`.
+        package: `tasks.<package>.entry` does the work.
+        version: raised by hand when the code changes the result.
+        parents: names of the stages whose artifacts it reads; the input has the same name.
+        terms: the part of the configuration, and of its parents' files, that its result depends on.
+        libraries: distributions whose version is a term.
+        computes: needs the GPU, when there is one.
+    """
+
+    name: str
+    package: str
+    version: int
+    parents: tuple[str, ...]
+    terms: Terms
+    libraries: tuple[str, ...] = ()
+    computes: bool = True
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where and how stages of one run are carried out.
+
+    Attributes:
+        run_id: names the run in logs; a forced stage starts over once per run, not once per retry.
+        on_progress: called with (done, total, label) every few seconds.
+    """
+
+    config: PipelineConfig
+    store: Store
+    run_id: str
+    log: Log = print
+    warn: Log = print
+    on_progress: Callable[[float, float, str], None] = field(default=lambda done, total, label: None)
+
+    @property
+    def home(self) -> Path:
+        return Path(self.config.run.home).resolve()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A stage's manifest, and whether it was there already."""
+
+    manifest: Manifest
+    reused: bool
+    reason: str
+
+
+@cache
+def library_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Installed versions by distribution name; `absent` when not installed. Reads metadata only."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """Commit of the project's checkout, if it is one."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def all_terms(stage: Stage, config: PipelineConfig, parents: Mapping[str, Manifest]) -> dict[str, Any]:
+    """Everything that the result of `stage` depends on; its fingerprint is the digest of this."""
+    return {
+        "stage": stage.name,
+        "version": stage.version,
+        "seed": config.seed,
+        "libraries": library_versions(stage.libraries),
+        **stage.terms(config, parents),
+    }
+
+
+def file_digest(manifest: Manifest, path: str) -> str:
+    """sha256 of one file of an artifact: a stage that reads only it does not depend on the others."""
+    for entry in manifest.files:
+        if entry.path == path:
+            return entry.sha256
+    raise StoreError(f"has no file {path}", where=f"artifact {manifest.stage}/{manifest.fingerprint[:16]}")
+
+
+def folder_digest(manifest: Manifest, folder: str) -> str:
+    """Digest over the files below one folder of an artifact."""
+    lines = [f"{entry.sha256}  {entry.path}" for entry in manifest.files if entry.path.startswith(folder + "/")]
+    if not lines:
+        raise StoreError(f"has no folder {folder}", where=f"artifact {manifest.stage}/{manifest.fingerprint[:16]}")
+    return fingerprint({"files": lines})
+
+
+def usable(stage: Stage, key: str, settings: Settings) -> Manifest | None:
+    """The stored artifact, if all its files are there and unaltered; a damaged one is set aside and the log says why."""
+    manifest = settings.store.lookup(stage.name, key)
+    if manifest is None:
+        return None
+    problems = settings.store.verify(manifest, deep=True)
+    if not problems:
+        return manifest
+    reason = "; ".join(problems[:5])
+    settings.warn(f"{stage.name}: the stored artifact is damaged and is made again: {reason}")
+    settings.store.invalidate(manifest, reason)
+    return None
+
+
+def why(stage: Stage, terms: Mapping[str, Any], store: Store) -> str:
+    """What changed against the most similar stored artifact of this stage."""
+    recent = sorted(store.list(stage.name), key=lambda m: m.finished_at, reverse=True)[:NEIGHBOURS]
+    if not recent:
+        return "nothing stored yet"
+    changes = min((changed_terms(manifest.terms, terms) for manifest in recent), key=len)
+    if not changes:
+        return "the stored artifact was removed or damaged"
+    shown = ", ".join(changes[:4])
+    return shown + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
+
+
+def execute(
+    stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool = False
+) -> Outcome:
+    """Return the stage's artifact, making it if need be.
+
+    Raises:
+        PipelineError: what the stage process reported; `retryable` ones may be tried again and resume.
+    """
+    terms = all_terms(stage, settings.config, parents)
+    key = fingerprint(terms)
+    found = None if force else usable(stage, key, settings)
+    if found:
+        return Outcome(found, True, "unchanged")
+    work = settings.home / "work" / f"{stage.name}-{key[:16]}"
+    with ExitStack() as stack:
+        lock = stack.enter_context(
+            file_lock(
+                settings.home / "locks" / f"{stage.name}-{key[:16]}.lock",
+                on_wait=lambda text: settings.log(f"{stage.name}: waiting for the same stage of another run ({text})"),
+            )
+        )
+        found = None if force else usable(stage, key, settings)
+        if found:
+            return Outcome(found, True, "made by another run meanwhile")
+        reason = "forced" if force else why(stage, terms, settings.store)
+        settings.log(f"{stage.name}: runs ({reason})")
+        descriptors = [lock]
+        if stage.computes and settings.config.run.device != "cpu":
+            from tasks.process.gpu import take_gpu
+
+            descriptors += take_gpu(stack, lambda text: settings.log(f"{stage.name}: {text}"))
+        manifest = _make(stage, settings, parents, terms, key, work, descriptors, force=force)
+    return Outcome(manifest, False, reason)
+
+
+def _make(
+    stage: Stage,
+    settings: Settings,
+    parents: Mapping[str, Manifest],
+    terms: dict[str, Any],
+    key: str,
+    work: Path,
+    descriptors: Sequence[int],
+    *,
+    force: bool,
+) -> Manifest:
+    config = settings.config
+    _prepare(work, settings.run_id, start_over=force)
+    attempts = _count_attempt(work)
+    inputs = {name: str(settings.store.local_folder(parents[name])) for name in stage.parents}
+    spec = {
+        "stage": stage.package,
+        "fingerprint": key,
+        "config": config.model_dump(mode="json"),
+        "inputs": inputs,
+        "work_dir": str(work),
+        "seed": config.seed,
+        "attempt": attempts,
+        "resume": True,
+    }
+    (work / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    started = datetime.now(UTC)
+    clock = time.monotonic()
+    ended = run_supervised(
+        [sys.executable, "-m", "tasks.process.stage_main", "--spec", str(work / "spec.json")],
+        cwd=Path.cwd(),
+        env=_environment(config, work),
+        log_path=work / "stage.log",
+        on_line=lambda line: settings.log(f"{stage.name} | {line}"),
+        on_poll=_progress_reader(work, settings),
+        timeout_s=config.run.stage_timeout_s,
+        stall_s=config.run.stall_timeout_s,
+        activity=lambda: _newest_change(work),
+        grace_s=config.run.grace_s,
+        inherit_fds=descriptors,
+    )
+    if ended.exit_code != 0:
+        raise to_error(ended, work)
+    result = json.loads((work / "result.json").read_text(encoding="utf-8"))
+    for extra in ("metrics.jsonl", "stage.log"):
+        if (work / extra).exists():
+            shutil.copyfile(work / extra, work / "out" / extra)
+    metrics = dict(result["metrics"])
+    draft = ManifestDraft(
+        stage=stage.name,
+        stage_version=stage.version,
+        fingerprint=key,
+        terms=terms,
+        metrics=metrics,
+        config=config.model_dump(mode="json"),
+        effective_config=result["effective_config"],
+        parents={name: parents[name].as_parent() for name in stage.parents},
+        library_versions=library_versions(stage.libraries),
+        git_revision=git_revision(),
+        attempt=attempts,
+        started_at=started,
+        finished_at=datetime.now(UTC),
+        duration_s=time.monotonic() - clock,
+        notes=result["notes"],
+        resumed_from_step=metrics.pop("resumed_from_step", None),
+    )
+    manifest = settings.store.commit(draft, work / "out")
+    shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
+def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
+    """Make the work directory; a forced stage empties it once per run, so that its own retries still resume."""
+    marker = work / "forced_by"
+    try:
+        if start_over and not (marker.exists() and marker.read_text(encoding="utf-8") == run_id):
+            shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work / "out", ignore_errors=True)
+        (work / "out").mkdir()
+        (work / "checkpoints").mkdir(exist_ok=True)
+        for stale in ("result.json", "error.json", "progress.json"):
+            (work / stale).unlink(missing_ok=True)
+        if start_over:
+            marker.write_text(run_id, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"the work directory cannot be written: {error.strerror}", where=str(work), fix="check run.home and the disk"
+        ) from error
+
+
+def _count_attempt(work: Path) -> int:
+    """How many times this fingerprint was tried in this work directory, this time included."""
+    counter = work / "attempts"
+    try:
+        before = int(counter.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = 0
+    counter.write_text(str(before + 1), encoding="utf-8")
+    return before + 1
+
+
+def _environment(config: PipelineConfig, work: Path) -> dict[str, str]:
+    """The stage's environment: ours, plus what makes it repeatable and quiet."""
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH", "")]))
+    env["TOKENIZERS_PARALLELISM"] = "false"
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    env.setdefault("DO_NOT_TRACK", "1")
+    env.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Unsloth writes patched trainers here; a folder shared between processes or versions is a known race.
+    env["UNSLOTH_COMPILE_LOCATION"] = str(work / "unsloth_compiled_cache")
+    if config.run.threads:
+        env["OMP_NUM_THREADS"] = str(config.run.threads)
+    if config.run.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    return env
+
+
+def _progress_reader(work: Path, settings: Settings) -> Callable[[], None]:
+    last = ""
+
+    def read() -> None:
+        nonlocal last
+        try:
+            text = (work / "progress.json").read_text(encoding="utf-8")
+            progress = json.loads(text)
+        except (OSError, ValueError):
+            return
+        if text != last:
+            last = text
+            settings.on_progress(float(progress["done"]), float(progress["total"]), str(progress["label"]))
+
+    return read
+
+
+def _newest_change(work: Path) -> float:
+    """Unix time of the last sign of life: a progress, metric or log line."""
+    times = [0.0]
+    for name in ("progress.json", "metrics.jsonl", "stage.log"):
+        try:
+            times.append((work / name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times)

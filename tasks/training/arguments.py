@@ -1,0 +1,65 @@
+"""Our settings in the words of TRL's argument classes, and what the trainer made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from peft import LoraConfig
+
+from pipeline_config.training import Optimization
+from tasks.process.context import StageContext
+
+
+def common_arguments(ctx: StageContext, settings: Optimization, device: torch.device) -> dict[str, Any]:
+    """What SFT and GRPO pass alike to `transformers.TrainingArguments`."""
+    learning_rate: float = getattr(settings, "learning_rate")  # noqa: B009 - each subclass has its own default
+    return {
+        "output_dir": str(ctx.checkpoints),
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": settings.lr_scheduler_type,
+        "warmup_steps": settings.warmup_steps,
+        "optim": settings.optim,
+        "weight_decay": settings.weight_decay,
+        "max_grad_norm": settings.max_grad_norm,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "logging_steps": settings.logging_steps,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_total_limit": 2,
+        "seed": ctx.seed,
+        "data_seed": ctx.seed,
+        "use_cpu": device.type == "cpu",
+        "bf16": device.type == "cuda" and torch.cuda.is_bf16_supported(),
+        "dataloader_pin_memory": device.type == "cuda",
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+
+
+def peft_config(settings: Optimization) -> LoraConfig | None:
+    """The adapter to train, or None for full fine-tuning."""
+    if settings.method == "full":
+        return None
+    lora = settings.lora
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.target_modules),
+    )
+
+
+def effective_config(asked: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
+    """What the trainer really runs with, and every value that it changed after construction."""
+    changed = {
+        key: {"asked": asked[key], "used": used[key]} for key in sorted(used) if key in asked and asked[key] != used[key]
+    }
+    plain = {key: value for key, value in sorted(used.items()) if isinstance(value, str | int | float | bool | None)}
+    # Paths and hub tokens say nothing about the result.
+    for key in ("output_dir", "logging_dir", "hub_token", "run_name", "push_to_hub_token"):
+        plain.pop(key, None)
+        changed.pop(key, None)
+    return {"arguments": plain, "changed_by_the_trainer": changed}

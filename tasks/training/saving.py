@@ -1,0 +1,51 @@
+"""Save a trained policy as a merged 16-bit model, plus the adapter if one was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tasks.errors import NonFinite
+
+
+def save_merged(
+    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, out: Path, dtype: torch.dtype
+) -> dict[str, int | str]:
+    """Write `out/model` (merged weights in `dtype`, safetensors) and, for LoRA, `out/adapter`.
+
+    Returns counts for the manifest: trainable and total parameters.
+
+    Raises:
+        NonFinite: a weight is NaN or infinite.
+    """
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if isinstance(model, PeftModel):
+        model.save_pretrained(str(out / "adapter"))
+        model = model.merge_and_unload()  # type: ignore[operator]
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise NonFinite(f"the weight {name} holds NaN or infinity", fix="lower the learning rate and run again")
+    total = sum(p.numel() for p in model.parameters())
+    model = model.to(dtype)  # type: ignore[assignment]
+    model.config.dtype = dtype
+    model.config.use_cache = True
+    model.save_pretrained(str(out / "model"), max_shard_size="4GB")
+    tokenizer.save_pretrained(str(out / "model"))
+    _keep_sentencepiece(tokenizer, out / "model")
+    return {"trainable_parameters": trainable, "parameters": total, "dtype": str(dtype).removeprefix("torch.")}
+
+
+def _keep_sentencepiece(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """The GGUF converter wants the SentencePiece file, which fast tokenizers do not write."""
+    source = Path(str(getattr(tokenizer, "name_or_path", ""))) / "tokenizer.model"
+    target = folder / "tokenizer.model"
+    if source.is_file() and not target.exists():
+        target.write_bytes(source.read_bytes())
+
+
+def storage_dtype(model: PreTrainedModel) -> torch.dtype:
+    """16-bit type in which the model was published: float16 stays float16, everything else becomes bfloat16."""
+    return torch.float16 if getattr(model.config, "dtype", None) == torch.float16 else torch.bfloat16
