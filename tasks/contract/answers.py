@@ -11,19 +11,21 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 from tasks.contract import hedges
 from tasks.contract.kinds import Kind
-from tasks.contract.layout import tidy
+from tasks.contract.layout import strip_outer, tidy
 from tasks.contract.numerals import Number, read_number, read_sign
 from tasks.contract.units import CURRENCY, PLAIN, Suffix, prefix_currency, read_suffix
 
-MAX_CHARS = 40_000
+MAX_CHARS = 27_000
 """Longer answers and golds are not read."""
+MAX_TEXT = 800
+"""Longer ones are read only when they are one numeral, at most in `$`, bold or `\\boxed`."""
 MAX_ITEMS = 64
 """Items of a list."""
 _FAST = re.compile(r"([+-]?)(\d{1,300})(?:\.(\d{1,300}))?")
+_LONG_NUMERAL = re.compile(r"[+-]?\$?[0-9][0-9,._' ]*(?:/[0-9]+)?%?")
 _CURRENCY = re.compile(rf"({CURRENCY})\s*", re.IGNORECASE)
 _INFINITY = re.compile(r"([+-]?)\s*(?:∞|infinity)", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d*?)(\d)(st|nd|rd|th)\b", re.IGNORECASE)
@@ -76,36 +78,42 @@ def parse_answer(text: str) -> Value | None:
 
 
 def same_answer(answer: str, gold: str) -> bool:
-    """Whether an answer text is the gold, by exact value or, for golds that are words, by text. Never raises."""
+    """Whether an answer text is the gold, by exact value or, for golds that are words, by text. Never raises.
+
+    Nothing symbolic is tried here: for LaTeX golds beyond one radical use `grading.grade`.
+    """
     from tasks.contract.golds import read_gold, same_text
 
     target = read_gold(gold)
     if target.kind is Kind.BAD_GOLD:
         return False
     reading = read(answer)
-    if target.value is not None:
-        return reading.kind is Kind.RIGHT and reading.value is not None and same_value(reading.value, target.value)
-    return same_text(answer, target.text)
+    if target.value is not None and reading.kind is Kind.RIGHT and reading.value is not None:
+        return same_value(reading.value, target.value)
+    return (target.value is None or target.symbolic) and same_text(answer, target.text)
 
 
 def same_value(answer: Value, gold: Value) -> bool:
-    """Whether two values are equal. Not symmetric: the alternatives of the answer count, those of the gold only as a percentage."""
+    """Whether two values are equal. Not symmetric: what an answer's percent sign may mean depends on the gold."""
     if gold.items is not None or answer.items is not None:
-        return _same_number_of_list(answer, gold) or _same_list(answer, gold)
+        return _decimal_comma(answer, gold) or _same_list(answer, gold)
     if gold.infinity or answer.infinity:
         return gold.infinity == answer.infinity
     if answer.number is None or gold.number is None or _units_clash(answer.unit, gold.unit):
         return False
-    if answer.unit == gold.unit == "%":
-        return answer.number.key == gold.number.key
-    if answer.number.key == gold.number.key:
+    if _equal(answer.number, gold.number):
         return True
-    target = gold.fraction
-    if target is None:
-        return False
-    if target in answer.others and not (answer.unit == "%" and 0 < abs(target) < 1 and target == answer.others[-1]):
-        return True
-    return gold.unit == "%" and answer.unit != "%" and answer.fraction is not None and answer.fraction in gold.others
+    if answer.others and not gold.others:
+        # A dropped sign: 75% for the gold 75. A gold between 0 and 1 is a share, so there only 75% = 0.75 counts.
+        target = gold.fraction
+        return target in answer.others and not (answer.unit == "%" and target is not None and 0 < abs(target) < 1)
+    return bool(gold.others) and not answer.others and answer.fraction in gold.others
+
+
+def _equal(one: Number, other: Number) -> bool:
+    if one.rational is not None and other.rational is not None:
+        return one.coefficient == other.coefficient
+    return one.key == other.key
 
 
 def read(text: str) -> Reading:
@@ -115,7 +123,32 @@ def read(text: str) -> Reading:
     fast = _FAST.fullmatch(text)
     if fast and text.isascii():
         return Reading(Value(number=Number(_decimal(*fast.groups()))), Kind.RIGHT)
-    return _read_slow(text)
+    if len(text) > MAX_TEXT:
+        numeral = _long_numeral(text)
+        if numeral is None:
+            return Reading(None, hedges.kind_of(text) if text.strip() else Kind.EMPTY)
+        text = numeral
+    body = tidy(text) if len(text) <= MAX_TEXT else text
+    if not body:
+        return Reading(None, Kind.EMPTY)
+    plain, remark = hedges.split_remark(body)
+    scalar = _scalar(plain)
+    if scalar is not None:
+        return scalar if not remark or _agrees(remark, scalar.value) else Reading(None, Kind.HEDGED)
+    value = _list(hedges.list_label(body), 0)
+    if value is not None:
+        return Reading(value, Kind.RIGHT)
+    return Reading(None, hedges.kind_of(body))
+
+
+def _long_numeral(text: str) -> str | None:
+    """A numeral of thousands of digits without its wrappers, or None; short texts come back for the usual reading."""
+    body = strip_outer(text)
+    if len(body) <= MAX_TEXT:
+        return body
+    if body.startswith("\\boxed{") and body.endswith("}"):
+        body = body[len("\\boxed{") : -1].strip()
+    return body if _LONG_NUMERAL.fullmatch(body) else None
 
 
 def _decimal(sign: str, whole: str, part: str | None) -> Fraction:
@@ -123,43 +156,43 @@ def _decimal(sign: str, whole: str, part: str | None) -> Fraction:
     return -value if sign == "-" else value
 
 
-def _read_slow(text: str) -> Reading:
-    body = tidy(text)
-    if not body:
-        return Reading(None, Kind.EMPTY)
-    scalar = _scalar(body)
-    if scalar is not None:
-        return scalar
-    value = _list(body, 0)
-    if value is not None:
-        return Reading(value, Kind.RIGHT)
-    return Reading(None, hedges.kind_of(body))
-
-
 def _scalar(body: str) -> Reading | None:
     """A single value, after labels and in front of units; None when the text is no such thing."""
     for _ in range(4):
-        if len(body) > 2 and body[0] == "(" and body[-1] == ")" and body.find(")") == len(body) - 1 and "," not in body:
+        if len(body) > 2 and body[0] == "(" and body[-1] == ")" and "," not in body and _matching(body):
             body = body[1:-1].strip()
-    head, body, equation = hedges.split_label(body)
-    if head is None:
+    label, body, equation = hedges.split_label(body)
+    if label is None:
         return None
     value = _signed(body)
     if value is None:
         return None
-    if equation and value.fraction is not None and not hedges.sound_equation(equation, value.fraction):
-        return Reading(None, Kind.HEDGED)
+    if equation and hedges.is_one_number(equation):
+        left = _signed(equation)
+        if hedges.asserts_nothing(equation, body) or left is None or not same_value(left, value):
+            return Reading(None, Kind.HEDGED)
     if value.number is not None and not value.number.evaluated:
         return Reading(value, Kind.UNFINISHED)
     return Reading(value, Kind.RIGHT)
 
 
+def _agrees(remark: str, value: Value | None) -> bool:
+    """Whether a remark in brackets leaves the value alone: words, the value again, or an equation that ends in it."""
+    if hedges.harmless_remark(remark):
+        return True
+    for word in ("since", "because", "as"):
+        remark = remark.removeprefix(word + " ")
+    again = _scalar(remark.strip())
+    return again is not None and again.value is not None and value is not None and same_value(again.value, value)
+
+
 def _signed(body: str) -> Value | None:
+    """Sign, currency, number and what follows it."""
     infinite = _INFINITY.fullmatch(body)
     if infinite:
         return Value(infinity=-1 if infinite.group(1) == "-" else 1)
     sign, at = read_sign(body, 0)
-    signed = at > 0 and body[:at].strip() != ""
+    signed = body[:at].strip() != ""
     unit = ""
     currency = _CURRENCY.match(body, at)
     if currency:
@@ -171,15 +204,10 @@ def _signed(body: str) -> Value | None:
         return None
     number, end = read_at
     rest = body[end:]
-    if rest:
-        ordinal = _ordinal(body, at, end)
-        if ordinal:
-            rest = rest[2:]
-        rest = hedges.drop_remark(rest, number.coefficient * sign)
-        if rest is None:
-            return None
+    if rest and _ordinal(body, at, end):
+        rest = rest[2:]
     suffix = read_suffix(rest) if rest else PLAIN
-    if suffix is None or suffix.percent and unit:
+    if suffix is None or (suffix.percent and unit):
         return None
     return _with_suffix(number, sign, unit, suffix)
 
@@ -223,10 +251,10 @@ def _list(body: str, depth: int) -> Value | None:
     inner = body
     if opened in "([⦃" and closed in ")]⦄" and opened and _matching(body):
         brackets, inner = opened + closed, body[1:-1].strip()
-        if brackets[0] == "⦃" and brackets != "⦃⦄" or brackets[1] == "⦄" and brackets != "⦃⦄":
+        if (brackets[0] == "⦃" and brackets != "⦃⦄") or (brackets[1] == "⦄" and brackets != "⦃⦄"):
             return None
     pieces = _pieces(inner)
-    if not pieces or len(pieces) > MAX_ITEMS or len(pieces) < 2 and brackets not in ("⦃⦄", "[]"):
+    if not pieces or len(pieces) > MAX_ITEMS or (len(pieces) < 2 and brackets not in ("⦃⦄", "[]")):
         return None
     items: list[tuple[str, Value]] = []
     for piece in pieces:
@@ -246,7 +274,7 @@ def _item(piece: str, depth: int) -> tuple[str, Value] | None:
     if label is None or equation:
         return None
     value = _signed(body) or (_list(body, depth + 1) if body[:1] in _BRACKETS else None)
-    if value is None or value.number is not None and not value.number.evaluated:
+    if value is None or (value.number is not None and not value.number.evaluated):
         return None
     return label, value
 
@@ -285,9 +313,11 @@ def _pieces(inner: str) -> list[str]:
     return pieces
 
 
-def _same_number_of_list(answer: Value, gold: Value) -> bool:
+def _decimal_comma(answer: Value, gold: Value) -> bool:
     """A decimal comma: the list "3,5" for the number 3.5."""
-    return gold.items is None and gold.fraction is not None and answer.items is not None and gold.fraction in answer.others
+    return (
+        gold.items is None and gold.fraction is not None and answer.items is not None and gold.fraction in answer.others
+    )
 
 
 def _same_list(answer: Value, gold: Value) -> bool:
@@ -311,9 +341,3 @@ def _same_list(answer: Value, gold: Value) -> bool:
             return False
         left.pop(match)
     return True
-
-
-@lru_cache(maxsize=4096)
-def read_cached(text: str) -> Reading:
-    """`read` for texts that come again and again, such as golds."""
-    return read(text)

@@ -84,7 +84,9 @@ def _check_whole(tokenizer: Any, contract: ContractConfig) -> Finding:
     if decoded.strip() == text.strip():
         return Finding("tag.completion", "ok", "a whole completion decodes to the text it was encoded from")
     if all(decoded.count(tag) == text.count(tag) for tag in contract.tags):
-        return Finding("tag.completion", "warn", f"a completion decodes to {decoded!r} instead of {text!r}; the tags are whole")
+        return Finding(
+            "tag.completion", "warn", f"a completion decodes to {decoded!r} instead of {text!r}; the tags are whole"
+        )
     return Finding(
         "tag.completion",
         "fail",
@@ -109,7 +111,9 @@ def _check_question(prompt: str, contract: ContractConfig, question: str) -> Fin
     name = "template.question"
     system = contract.system_message()
     if question.strip() not in prompt:
-        return Finding(name, "fail", "the question is not in the prompt", "use a chat template that renders user messages")
+        return Finding(
+            name, "fail", "the question is not in the prompt", "use a chat template that renders user messages"
+        )
     if system.strip() and system.strip() not in prompt:
         return Finding(
             name,
@@ -143,7 +147,9 @@ def _check_same_ids(tokenizer: Any, contract: ContractConfig, question: str, ids
     trainer_ids = [int(token) for token in encoded["input_ids"][0]]
     if trainer_ids == ids:
         return Finding(name, "ok", "the trainer's own encoding gives the same token ids")
-    first = next((i for i, (a, b) in enumerate(zip(ids, trainer_ids, strict=False)) if a != b), min(len(ids), len(trainer_ids)))
+    first = next(
+        (i for i, (a, b) in enumerate(zip(ids, trainer_ids, strict=False)) if a != b), min(len(ids), len(trainer_ids))
+    )
     return Finding(
         name,
         "fail",
@@ -158,13 +164,19 @@ def _check_full_conversation(tokenizer: Any, contract: ContractConfig, question:
     try:
         full = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
     except Exception as error:
-        return [Finding("template.prefix", "fail", f"an assistant message cannot be rendered: {error}", "mend the chat template")]
+        return [
+            Finding(
+                "template.prefix", "fail", f"an assistant message cannot be rendered: {error}", "mend the chat template"
+            )
+        ]
     findings = []
     expected = prompt + completion
     if full.startswith(expected):
         findings.append(Finding("template.prefix", "ok", "the prompt is a prefix of the whole conversation"))
     else:
-        at = next((i for i, (a, b) in enumerate(zip(full, expected, strict=False)) if a != b), min(len(full), len(expected)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(full, expected, strict=False)) if a != b), min(len(full), len(expected))
+        )
         findings.append(
             Finding(
                 "template.prefix",
@@ -211,7 +223,9 @@ def _check_supervised(tokenizer: Any, contract: ContractConfig, question: str, p
                 "tags and the end-of-turn token must be supervised; see the findings on the tags",
             )
         ]
-    return [Finding("template.supervised", "ok", f"{len(supervised)} supervised tokens cover the tags and end with EOS")]
+    return [
+        Finding("template.supervised", "ok", f"{len(supervised)} supervised tokens cover the tags and end with EOS")
+    ]
 
 
 def _special_tokens(tokenizer: Any) -> set[str]:

@@ -51,7 +51,7 @@ def _resembles(closing: bool, name: str, want_closing: bool, want: str) -> bool:
         return True
     if closing != want_closing:
         return False
-    if want.startswith(name) or name.startswith(want) and len(name) <= len(want) + 4:
+    if want.startswith(name) or (name.startswith(want) and len(name) <= len(want) + 4):
         return True
     if want in _OTHER_ANSWER_TAGS and name in _OTHER_ANSWER_TAGS:
         return True

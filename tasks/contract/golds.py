@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tasks.contract.answers import MAX_CHARS, Value, read
+from tasks.contract.answers import MAX_CHARS, MAX_TEXT, Value, read
+from tasks.contract.hedges import is_approximate, without_introduction
 from tasks.contract.kinds import Kind
 from tasks.contract.layout import tidy
 
 _HASHES = re.compile(r"####\s*([^\n]+)")
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "none", "null", "n/a", "na", "<na>"})
 _MATHS = re.compile(r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b|^[A-Za-z]$")
+_DIGIT = re.compile(r"\d")
 _MAX_WORD_GOLD = 60
 _MAX_LATEX_GOLD = 400
 
@@ -26,6 +28,8 @@ class Gold:
     kind: Kind
     symbolic: bool
     """Whether an answer that cannot be decided exactly may be asked of the symbolic comparison."""
+    source: str = ""
+    """The gold as written, without the worked solution around it."""
 
 
 def read_gold(gold: str) -> Gold:
@@ -42,25 +46,28 @@ def _read_gold(gold: str) -> Gold:
         gold = marked[-1]
     elif "\\boxed" in gold and gold.strip() and not gold.strip().startswith(("\\boxed", "$")):
         gold = last_boxed(gold) or gold
-    text = tidy(gold)
+    text = tidy(gold[:MAX_TEXT])
     if not text or text.lower() in _NOT_FINITE:
         return Gold(text, None, Kind.BAD_GOLD, False)
     reading = read(gold)
     value = reading.value
     if value is not None and reading.kind in (Kind.RIGHT, Kind.UNFINISHED):
-        return Gold(text, value, Kind.RIGHT, symbolic=not value.literal)
+        return Gold(text, value, Kind.RIGHT, symbolic=not value.literal, source=gold)
     if reading.kind is Kind.WRONG:
         return Gold(text, None, Kind.BAD_GOLD, False)
     words = text.split()
+    if not _MATHS.search(text) and _DIGIT.search(text) and (_sentence(words, 1) or is_approximate(text)):
+        return Gold(text, None, Kind.BAD_GOLD, False)
     if _MATHS.search(text) and len(text) <= _MAX_LATEX_GOLD and not _sentence(words):
-        return Gold(text, None, Kind.RIGHT, symbolic=True)
+        return Gold(text, None, Kind.RIGHT, symbolic=True, source=gold)
     if len(text) <= _MAX_WORD_GOLD and not _sentence(words):
-        return Gold(text, None, Kind.RIGHT, symbolic=False)
+        return Gold(text, None, Kind.RIGHT, symbolic=False, source=gold)
     return Gold(text, None, Kind.BAD_GOLD, False)
 
 
-def _sentence(words: list[str]) -> bool:
-    return sum(word.isalpha() and len(word) > 1 for word in words) > 4
+def _sentence(words: list[str], limit: int = 4) -> bool:
+    """More than `limit` words; a gold such as "She has 8 apples" is no single value and no word either."""
+    return sum(word.isalpha() and len(word) > 1 for word in words) > limit
 
 
 def last_boxed(text: str) -> str | None:
@@ -86,7 +93,7 @@ _CHOICE = re.compile(r"\(?\s*([a-z])\s*\)?")
 
 def same_text(answer: str, gold: str) -> bool:
     """Equal as texts once layout, blanks and case are gone; a choice letter may stand in brackets."""
-    one, other = _plain(answer), _plain(gold)
+    one, other = _plain(without_introduction(answer[: MAX_TEXT + 1])), _plain(gold)
     if one == other:
         return one != ""
     choice, wanted = _CHOICE.fullmatch(one), _CHOICE.fullmatch(other)
@@ -94,6 +101,6 @@ def same_text(answer: str, gold: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_TEXT:
         return ""
     return _SPACES.sub("", tidy(text)).casefold()

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 
 from pipeline_config.contract import ContractConfig
-from tasks.contract.answers import Reading, read, same_value
+from tasks.contract.answers import read, same_value
 from tasks.contract.extraction import Extraction, extract, last_block, strip_end_marks
 from tasks.contract.golds import Gold, last_boxed, read_gold, same_text
 from tasks.contract.kinds import Kind
+from tasks.contract.symbolic import judge_symbolic
 
 __all__ = ["Grade", "Kind", "grade", "lenient"]
 
@@ -112,20 +113,5 @@ def _judge(span: str, target: Gold) -> Kind:
             return Kind.HEDGED
         return Kind.WRONG
     if target.value is None or target.symbolic:
-        return _judge_symbolic(span, reading, target)
+        return judge_symbolic(span, reading, target)
     return Kind.WRONG if reading.kind is Kind.RIGHT else reading.kind
-
-
-def _judge_symbolic(span: str, reading: Reading, target: Gold) -> Kind:
-    """Golds that are words or LaTeX: equal text first, then the symbolic comparison in its own process."""
-    if reading.kind is Kind.EMPTY:
-        return Kind.EMPTY
-    if same_text(span, target.text):
-        return Kind.RIGHT
-    if not target.symbolic:
-        return Kind.WRONG if reading.kind in (Kind.RIGHT, Kind.UNFINISHED) else reading.kind
-    from tasks.contract import latex
-
-    if latex.may_compare(span, target.text) and latex.same_latex(span, target.text):
-        return Kind.RIGHT
-    return Kind.HEDGED if reading.kind is Kind.HEDGED and target.value is not None else Kind.WRONG

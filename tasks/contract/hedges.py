@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 
 from tasks.contract.kinds import Kind
 from tasks.contract.units import FORBIDDEN
 
 _ANSWER_WORDS = frozenset(
-    """so therefore thus hence then and the a an final correct answer answers our my your total sum result value solution
-    number amount it this that which is are be equals equal to we get have find found i was were gives there in all
-    of cost price area volume perimeter length distance time speed difference product quotient average mean median
-    probability profit age angle remainder count""".split()
+    ["so", "therefore", "thus", "hence", "then", "and", "the", "a", "an", "final", "correct", "answer", "answers", "our", "my", "your", "total", "sum", "result", "value", "solution", "number", "amount", "it", "this", "that", "which", "is", "are", "be", "equals", "equal", "to", "we", "get", "have", "find", "found", "i", "was", "were", "gives", "there", "in", "all", "of", "cost", "price", "area", "volume", "perimeter", "length", "distance", "time", "speed", "difference", "product", "quotient", "average", "mean", "median", "probability", "profit", "age", "angle", "remainder", "count"]
 )
-_VERBS = frozenset("is are equals equal was were get have find found gives be to".split())
+_VERBS = frozenset(["is", "are", "equals", "equal", "was", "were", "get", "have", "find", "found", "gives", "be"])
 _HEAD = re.compile(r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+(?=[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]))|[A-Za-z][A-Za-z ]{0,60}:\s*")
 _CJK_HEAD = re.compile(
     r"(?:(?:所以|因此|故|那么|最终|最后|正确)[,，:]?\s*)*(?:(?:答案|答|结果|得数|答数|解|值)(?:应该)?|一共|总共|共计|共|合计|总计|等于|得)?"
@@ -23,20 +19,27 @@ _CJK_HEAD = re.compile(
 )
 _VARIABLE = re.compile(
     r"(?:\\(?:alpha|beta|gamma|theta|phi|lambda|angle|triangle|Delta)\s*)?[A-Za-z]{0,3}'?(?:_\s*(?:\{\s*\w{1,8}\s*\}|\w))?[₀-₉]*"
-    r"(?:\([A-Za-z](?:\s*,\s*[A-Za-z]){0,3}\))?"
+    r"(?:\(-?[A-Za-z0-9](?:\s*,\s*-?[A-Za-z0-9]){0,3}\))?"
 )
+_TUPLE_LABEL = re.compile(r"(?:[A-Za-z]{1,2}|\([A-Za-z](?:\s*,\s*[A-Za-z]){1,5}\))\s*=\s*(?=[(\[⦃])")
 _LABEL_WORDS = re.compile(r"[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff ']{0,60}")
-_ARITHMETIC = re.compile(r"[\d\s.,+\-*/÷()xX^%$!{}\\√π]+|.*\\frac.*")
-_OPERATOR = re.compile(r"[\d)%}]\s*(?:[+\-*/÷xX^!]|\()")
+_LABEL_ALLOWED = frozenset({"is", "are", "was", "and", "one", "to", "all"})
+_ARITHMETIC = re.compile(r"[\d\s.,+\-*/÷()^%$!{}√π]+|[^=]*\\frac[^=]*")
+_TIMES_LETTER = re.compile(r"(?<=\d)\s*[xX]\s*(?=\d)")
+_OPERATOR = re.compile(r"[\d)%}]\s*(?:[+\-*/÷^!]|\()|√|\\frac")
 _ONE_NUMBER = re.compile(r"\s*[+-]?\s*\$?\s*(?:\d[\d,]*\.?\d*|\.\d+)\s*%?\s*")
-_REMARK = re.compile(r"\s+\(([^()]{1,80}(?:\([^()]{0,40}\)[^()]{0,40})?)\)\s*$")
-_NUMBERS = re.compile(r"\d[\d.,]*")
-_SEPARATED = re.compile(r"\d\s*(?:[,;]|\s)\s*[-+$]?\s*\d")
+_REMARK_CHARS = 120
+_BEFORE_REMARK = re.compile(r"[\w%°$}¢€£]\s+|[\u3400-\u9fff]")
+_SEPARATED = re.compile(r"\d\s*[,;]\s*[-+$]?\s*\d|\d\s+\$?\d")
 _HEDGE_SIGNS = re.compile(r"[±∓≈~≠≤≥<>?∪]|\.\.\.")
 _HEDGE_WORDS = re.compile(
     r"\b(?:or|not|no|nor|never|neither|either|between|maybe|perhaps|possibly|probably|likely|about|approximately|approx|"
-    r"around|roughly|nearly|almost|least|most|than|over|under|except|but|and|to|through|versus|vs|up|isn't|cannot|unsure)\b"
-    r"|[或不非没约]|左右|至少|至多|大约|以上|以下|大于|小于|超过|之间",
+    r"around|roughly|nearly|almost|least|most|than|over|under|except|but|and|to|through|versus|vs|up|cannot|unsure|think|guess"
+    r"|\w+n't)\b|[或不非没约]|左右|至少|至多|以上|以下|大于|小于|超过|之间",
+    re.IGNORECASE,
+)
+_APPROXIMATE = re.compile(
+    r"[≈~]|\b(?:about|approximately|approx|around|roughly|nearly|almost|maybe|perhaps|probably)\b|约|左右",
     re.IGNORECASE,
 )
 
@@ -48,84 +51,106 @@ def split_label(body: str) -> tuple[str | None, str, str]:
     is the arithmetic left of the last `=`, empty when there is none.
     """
     if "=" in body:
-        parts = [part.strip() for part in body.split("=")]
-        if len(parts) > 6 or not parts[-1]:
+        parts = [part.strip() for part in body[:4000].split("=")]
+        if len(parts) > 6 or not parts[-1] or len(body) > 4000:
             return None, body, ""
         label, equation = "", ""
         for i, part in enumerate(parts[:-1]):
-            if i == 0 and (label_text := _equation_label(part)) is not None:
+            label_text = _equation_label(part) if i == 0 else None
+            if label_text is not None:
                 label = label_text
-            elif _ARITHMETIC.fullmatch(part) and _OPERATOR.search(part) and not _ONE_NUMBER.fullmatch(part):
+            elif _is_arithmetic(part) or (_ONE_NUMBER.fullmatch(part) and not equation):
                 equation = part
             else:
                 return None, body, ""
         return label, parts[-1], equation
     first = body[:1]
-    if first.isdigit() or first in "+-.$\\":
-        return "", body, ""
-    if first.isalpha() or first == "√":
+    if first.isalpha() and first not in "π√":
         return _words(body)
     return "", body, ""
+
+
+def asserts_nothing(equation: str, rest: str) -> bool:
+    """Whether an equation only repeats one number: `8 = 8`, or names two: `7 = 8`."""
+    return bool(_ONE_NUMBER.fullmatch(equation)) and bool(_ONE_NUMBER.fullmatch(rest))
+
+
+def is_one_number(equation: str) -> bool:
+    """Whether the left side of an equation is a finished decimal, so that both sides must agree."""
+    return bool(_ONE_NUMBER.fullmatch(equation))
+
+
+def list_label(body: str) -> str:
+    """`body` without a label in front of a bracket: `(x, y) = (1, 2)`."""
+    found = _TUPLE_LABEL.match(body)
+    return body[found.end() :] if found else body
+
+
+def _is_arithmetic(part: str) -> bool:
+    part = _TIMES_LETTER.sub("*", part)
+    return bool(_ARITHMETIC.fullmatch(part) and _OPERATOR.search(part)) and not _ONE_NUMBER.fullmatch(part)
 
 
 def _equation_label(part: str) -> str | None:
     """A variable or a few words in front of `=`; None when it is neither."""
     if _VARIABLE.fullmatch(part):
         return part or "="
-    if _LABEL_WORDS.fullmatch(part) and _harmless(part):
+    if _LABEL_WORDS.fullmatch(part) and harmless(part):
         return " ".join(part.lower().split())
     return None
 
 
 @lru_cache(maxsize=4096)
-def _harmless(words: str) -> bool:
+def harmless(words: str) -> bool:
+    """At most seven words, none of which denies, softens or changes a value."""
     parts = words.lower().replace("'", " ").split()
-    return len(parts) <= 6 and not (FORBIDDEN - {"is", "are", "was", "one", "average", "ratio"}).intersection(parts) and not _HEDGE_WORDS.search(words)
+    hedged = any(word not in _LABEL_ALLOWED and _HEDGE_WORDS.search(word) for word in words.split())
+    return len(parts) <= 7 and not hedged and not (FORBIDDEN - _LABEL_ALLOWED).intersection(parts)
 
 
 def _words(body: str) -> tuple[str | None, str, str]:
     """Words that introduce an answer."""
-    cjk = _CJK_HEAD.match(body)
-    if cjk and cjk.end() and not body[0].isascii():
-        return "", body[cjk.end() :], ""
+    if not body[0].isascii():
+        cjk = _CJK_HEAD.match(body)
+        return "", body[cjk.end() :] if cjk else body, ""
     found = _HEAD.match(body)
     if not found:
         return "", body, ""
-    head = found.group().strip()
+    head, rest = found.group().strip(), body[found.end() :].strip()
     if head.endswith(":"):
-        label = head[:-1].strip()
-        return ("", body[found.end() :].strip(), "") if _harmless(label) else (None, body, "")
+        return ("", rest, "") if harmless(head[:-1]) else (None, body, "")
     words = head.lower().replace(",", " ").split()
-    if all(word in _ANSWER_WORDS for word in words) and words[-1] in _VERBS:
-        return "", body[found.end() :].strip(), ""
-    return "", body, ""
+    introduces = words[-1] in _VERBS or words[-2:] == ["total", "of"]
+    return ("", rest, "") if introduces and all(word in _ANSWER_WORDS for word in words) else ("", body, "")
 
 
-def sound_equation(equation: str, value: Fraction) -> bool:
-    """Whether an equation's left side says more than the value itself: `8 = 8` asserts nothing."""
-    return not _ONE_NUMBER.fullmatch(equation)
+def without_introduction(text: str) -> str:
+    """A word answer without "The answer is" or "Answer:" in front."""
+    return _INTRODUCTION.sub("", text)
 
 
-def drop_remark(rest: str, value: Fraction) -> str | None:
-    """What follows a number without a closing remark in brackets, or None when the remark takes the number back.
+_INTRODUCTION = re.compile(r"\s*(?:the\s+)?(?:final\s+)?(?:answer|答案)\s*(?:is|:|=|是|为)\s*:?\s*", re.IGNORECASE)
 
-    A remark may be words ("8 (apples)") or an equation that ends in the same value ("8 (since 3+5=8)").
-    """
-    found = _REMARK.search(rest)
-    if not found:
-        return rest
-    remark = found.group(1)
-    if _HEDGE_WORDS.search(remark) or _HEDGE_SIGNS.search(remark):
-        return None
-    words = set(re.findall(r"[a-z']+", remark.lower()))
-    if words & (FORBIDDEN - {"since", "because", "is", "are", "plus", "minus", "times"}):
-        return None
-    if _NUMBERS.search(remark):
-        left, equals, right = remark.rpartition("=")
-        number = right.strip().replace(",", "")
-        if not equals or not re.fullmatch(r"-?\d{1,300}(?:\.\d{1,300})?", number) or Fraction(number) != value:
-            return None
-    return rest[: found.start()]
+
+def split_remark(body: str) -> tuple[str, str]:
+    """(text, remark) of "8 (since 3+5=8)"; the remark is empty when the text does not end in a bracketed one."""
+    if not body.endswith(")"):
+        return body, ""
+    level = 0
+    for back in range(1, min(len(body), _REMARK_CHARS) + 1):
+        ch = body[-back]
+        level += (ch == ")") - (ch == "(")
+        if level == 0:
+            before = body[:-back]
+            if _BEFORE_REMARK.search(before[-3:]) and (before[-1:].isspace() or before[-1:] > "\u3400"):
+                return before.rstrip(), body[len(body) - back + 1 : -1].strip()
+            break
+    return body, ""
+
+
+def harmless_remark(remark: str) -> bool:
+    """Whether a remark without a number leaves the answer as it is."""
+    return not any(ch.isdigit() for ch in remark) and not _HEDGE_SIGNS.search(remark) and harmless(remark)
 
 
 def kind_of(body: str) -> Kind:
@@ -136,3 +161,8 @@ def kind_of(body: str) -> Kind:
     if _SEPARATED.search(body) or body.count("=") > 1:
         return Kind.HEDGED
     return Kind.UNFINISHED
+
+
+def is_approximate(body: str) -> bool:
+    """Whether a text softens a value ("about 8")."""
+    return bool(_APPROXIMATE.search(body[:2000]))

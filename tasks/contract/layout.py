@@ -85,6 +85,12 @@ _TOKEN = re.compile(r"\\(?:([A-Za-z]+)\s*|(.))|([{}])|(~)", re.DOTALL)
 _DEGREE_EXPONENT = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
 _OUTER = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("$$", "$$"), ("$", "$"))
 _TRAILING = ".,;。 \t\r\n"
+_BLANKS = re.compile(r"\s{2,}|[^\S ]")
+_INNER_BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*]{1,200})(?<=\S)\*\*(?![\w(*])")
+_ROOT_WORD = re.compile(r"(?<![A-Za-z\\])sqrt(?![A-Za-z])")
+
+
+_LOOK_BACK = 4
 
 
 def fold_unicode(text: str) -> str:
@@ -98,9 +104,17 @@ def tidy(text: str) -> str:
     """`text` without layout; see the module's description."""
     text = strip_outer(fold_unicode(text))
     if "\\" in text or "{" in text or "~" in text:
-        text = _DEGREE_EXPONENT.sub("°", unlatex(text))
-        text = strip_outer(text)
-    return text
+        text = strip_outer(_DEGREE_EXPONENT.sub("°", unlatex(text)))
+    if "**" in text:
+        text = _INNER_BOLD.sub(r"\1", text)
+    if "sqrt" in text:
+        text = _ROOT_WORD.sub("√", text)
+    return _BLANKS.sub(_blanks, text)
+
+
+def _blanks(run: re.Match[str]) -> str:
+    """Blanks that are no single space stay apart from one: only a single space groups digits."""
+    return "\n" if "\n" in run.group() else "  "
 
 
 def strip_outer(text: str) -> str:
@@ -131,6 +145,8 @@ def unlatex(text: str) -> str:
     wrapper = False
     at = 0
     for token in _TOKEN.finditer(text):
+        if token.group() == "~" and not text[: token.start()].strip():
+            continue  # a sign for "about", not a LaTeX blank
         between = text[at : token.start()]
         at = token.end()
         if between:
@@ -161,8 +177,8 @@ def unlatex(text: str) -> str:
 
 def _groups(out: list[str]) -> bool:
     """Whether a brace that opens now is the argument of what was written last."""
-    for piece in reversed(out):
+    for piece in out[: -_LOOK_BACK - 1 : -1]:
         stripped = piece.rstrip()
         if stripped:
-            return stripped[-1] in "^_}]" or stripped.startswith("\\") and piece == out[-1] or stripped[-1:] == "\\"
+            return stripped[-1] in "^_}]" or (stripped.startswith("\\") and piece == out[-1]) or stripped[-1:] == "\\"
     return False

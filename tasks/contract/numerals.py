@@ -12,7 +12,9 @@ from fractions import Fraction
 from math import isqrt
 
 MAX_DIGITS = 20_000
-"""Digits of one numeral; longer ones are not read."""
+"""Digits of one integer; longer ones are not read."""
+MAX_FRACTION_DIGITS = 6_000
+"""Digits of a decimal with a fractional part, or of either part of a fraction: reducing them is quadratic."""
 MAX_EXPONENT = 10_000
 """Largest power of ten in scientific notation, either sign."""
 _CHUNK = 4000
@@ -25,7 +27,9 @@ _DEC = rf"(?:{_EURO}|{_INT}(?:\.\d+(?:[ ]\d{{3}})*|\.(?!\d|\.))?|\.\d+)"
 _PLAIN = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
 _DECIMAL = re.compile(_DEC)
 _EXPONENT = re.compile(r"[eE]([+-]?\d+)(?![\d.])")
-_TEN_POWER = re.compile(r"\s*(?:\*|[xX])\s*10\s*(?:\^\s*(?:\{\s*([+-]?\s*\d+)\s*\}|\(\s*([+-]?\s*\d+)\s*\)|([+-]?\s*\d+))|\*\*\s*([+-]?\d+))(?![\d.])")
+_TEN_POWER = re.compile(
+    r"\s*(?:\*|[xX])\s*10\s*(?:\^\s*(?:\{\s*([+-]?\s*\d+)\s*\}|\(\s*([+-]?\s*\d+)\s*\)|([+-]?\s*\d+))|\*\*\s*([+-]?\d+))(?![\d.])"
+)
 _BARE_TEN = re.compile(r"10\s*\^\s*(?:\{\s*([+-]?\s*\d+)\s*\}|\(\s*([+-]?\s*\d+)\s*\)|([+-]?\s*\d+))(?![\d.])")
 _SLASH = re.compile(r"\s*/\s*([+-]?)\s*(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\d.,]\d|\s*/|\d|!|\^)")
 _MIXED = re.compile(r"(\d+)\s+(?:and\s+)?(\d+)\s*/\s*(\d+)(?![\d.,]\d|\s*/|\d)")
@@ -96,7 +100,7 @@ def _decimal(text: str, at: int) -> tuple[Fraction, int, bool] | None:
     written = found.group()
     if len(written) > MAX_DIGITS:
         return None
-    if "." in written and "," in written and written.rfind(",") > written.rfind(".") or written.count(".") > 1:
+    if ("." in written and "," in written and written.rfind(",") > written.rfind(".")) or written.count(".") > 1:
         whole, _, part = written.partition(",")
         whole = whole.replace(".", "")
     else:
@@ -105,16 +109,19 @@ def _decimal(text: str, at: int) -> tuple[Fraction, int, bool] | None:
     part = part.replace(" ", "")
     if len(whole) > 1 and whole[0] == "0" and re.match(r"0+[ ,'_]", written):
         return None  # 0,123 is no group of thousands
+    if part and len(whole) + len(part) > MAX_FRACTION_DIGITS:
+        return None
     value = Fraction(to_int((whole + part) or "0"), 10 ** len(part)) if part else Fraction(to_int(whole))
     return value, found.end(), "." not in written and "," not in part
 
 
 def _scaled(value: Fraction, exponent: str) -> Fraction | None:
     digits = exponent.replace(" ", "").lstrip("+-").lstrip("0")
-    if len(digits) > 5 or int(digits or 0) > MAX_EXPONENT:
+    power = int(digits or 0) if len(digits) <= 5 else MAX_EXPONENT + 1
+    if power > MAX_EXPONENT:
         return None
-    power = int(digits or 0)
-    return value / 10**power if "-" in exponent else value * 10**power
+    scale = Fraction(10**power)
+    return value / scale if "-" in exponent else value * scale
 
 
 def _monomial(text: str, at: int, depth: int) -> tuple[Number, int] | None:
@@ -159,7 +166,8 @@ def _from_digits(text: str, at: int, depth: int) -> tuple[Number, int] | None:
     slash = _SLASH.match(text, end)
     if slash:
         sign, under_text = slash.groups()
-        under = to_int(under_text.replace(",", "")) if len(under_text) <= MAX_DIGITS else 0
+        short = max(len(under_text), end - at) <= MAX_FRACTION_DIGITS
+        under = to_int(under_text.replace(",", "")) if short else 0
         if under == 0:
             return None
         return _quotient(value, Fraction(-under if sign == "-" else under)), slash.end()
@@ -256,12 +264,12 @@ def _latex_fraction(text: str, at: int, depth: int) -> tuple[Number, int] | None
     """`\\frac` arguments: braced or single digits; the denominator must be rational and not zero."""
     over = _frac_part(text, at, depth)
     under = _frac_part(text, over[1], depth) if over else None
-    if over is None or under is None:
+    if over is None or under is None or under[1] - at > 2 * MAX_FRACTION_DIGITS:
         return None
     top, bottom = over[0], under[0].rational
     if not bottom or not top.evaluated or not under[0].evaluated:
         return None
-    if top.coefficient.denominator != 1 and top.rational is not None or bottom.denominator != 1:
+    if (top.coefficient.denominator != 1 and top.rational is not None) or bottom.denominator != 1:
         return None  # a quotient of decimals or of fractions is work left to do
     if top.rational is not None:
         return _quotient(top.coefficient, bottom), under[1]

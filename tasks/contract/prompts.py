@@ -48,9 +48,7 @@ def render_prompt(tokenizer: Any, contract: ContractConfig, question: str) -> st
             cause="no_chat_template",
         )
     try:
-        text = tokenizer.apply_chat_template(
-            messages(contract, question), tokenize=False, add_generation_prompt=True
-        )
+        text = tokenizer.apply_chat_template(messages(contract, question), tokenize=False, add_generation_prompt=True)
     except Exception as error:
         raise ModelError(
             f"the chat template cannot render the prompt: {error}",

@@ -71,7 +71,7 @@ _UNIT_NAMES: dict[str, str] = {
     "au": "au",
 }
 _CANONICAL = {alias: name for name, aliases in _UNIT_NAMES.items() for alias in aliases.replace("_", " ").split()}
-_NO_MEANING = frozenset("sq square cubic unit units item items piece pieces time times pts points point".split())
+_NO_MEANING = frozenset(["sq", "square", "cubic", "unit", "units", "item", "items", "piece", "pieces", "time", "times", "pts", "points", "point"])
 """Words that say nothing about which unit it is, so that they never make two answers differ."""
 
 _PREFIX_CURRENCY = {
@@ -87,22 +87,7 @@ _SCALES = {
 }  # fmt: skip
 
 FORBIDDEN = frozenset(
-    """or and not no nor none never but except without minus plus times divided multiplied over under below above negative
-    than most least squared cubed squareroot factorial root mod modulo remainder base power exponent log
-    half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
-    ninth ninths tenth tenths hundredth hundredths thousandth thousandths
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety dozenth couple
-    is isn isnt are aren arent was wasn were weren be been being does doesn don did didn cannot can
-    wrong incorrect false untrue unlikely invalid impossible unknown undefined opposite different otherwise instead
-    because since if unless when while where maybe perhaps probably possibly likely approximately approx about around
-    roughly nearly almost estimate estimated guess guessed ish say
-    to through till until between from via versus vs either neither both any all other others another something
-    am pm oclock january february march april may june july august september october november december
-    jan feb mar apr jun jul aug sep sept oct nov dec bc bce
-    debt owed loss short excluding exclude excludes correct unsure think thinks believe infinity infinite nan inf
-    double twice triple thrice ratio average
-    e""".split()
+    ["or", "and", "not", "no", "nor", "none", "never", "but", "except", "without", "minus", "plus", "times", "divided", "multiplied", "over", "under", "below", "above", "negative", "than", "most", "least", "squared", "cubed", "squareroot", "factorial", "root", "mod", "modulo", "remainder", "base", "power", "exponent", "log", "half", "halves", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "seventh", "sevenths", "eighth", "eighths", "ninth", "ninths", "tenth", "tenths", "hundredth", "hundredths", "thousandth", "thousandths", "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "dozenth", "couple", "is", "isn", "isnt", "are", "aren", "arent", "was", "wasn", "were", "weren", "be", "been", "being", "does", "doesn", "don", "did", "didn", "cannot", "can", "wrong", "incorrect", "false", "untrue", "unlikely", "invalid", "impossible", "unknown", "undefined", "opposite", "different", "otherwise", "instead", "because", "since", "if", "unless", "when", "while", "where", "maybe", "perhaps", "probably", "possibly", "likely", "approximately", "approx", "about", "around", "roughly", "nearly", "almost", "estimate", "estimated", "guess", "guessed", "ish", "say", "to", "through", "till", "until", "between", "from", "via", "versus", "vs", "either", "neither", "both", "any", "all", "other", "others", "another", "something", "am", "pm", "oclock", "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "bc", "bce", "debt", "owed", "loss", "short", "excluding", "exclude", "excludes", "unsure", "think", "thinks", "believe", "infinity", "infinite", "nan", "inf", "double", "doubled", "twice", "triple", "tripled", "thrice", "quadrupled", "halved", "clock", "e"]
 ) - {"times", "second"}  # fmt: skip
 FORBIDDEN_CJK = re.compile(
     r"或|和|与|及|不|非|没|未|无|到|至|左右|大约|约|多|余|以上|以下|以内|以外|之间|半|分之|除|减|加上|加|乘|大于|小于|超过|"
@@ -110,9 +95,13 @@ FORBIDDEN_CJK = re.compile(
 )
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _CJK_OK_MONTH = re.compile(r"^个月")
-_TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*|\^\s*\{?\s*-?\d\s*\}?|[°%]|\S")
+_TOKEN = re.compile(
+    r"(?:mm|cm|dm|m|km|in|ft|yd|mi)[23](?!\w)|[^\W\d_]+(?:['-][^\W\d_]+)*|\^\s*\{?\s*-?\d\s*\}?|[°%]|\S"
+)
 _HYPHEN = re.compile(r"-[^\W\d_]{2}")
 _SINGLE_LETTER_UNITS = frozenset("mgshlLtNJWVΩCFKA")
+_NEEDS_MORE = frozenset(("per", "sq", "square", "cubic", "/", "*"))
+_CHANGED = re.compile(r"\w{2,}(?<!e)ed")  # "8 doubled", "8 rejected": a lone participle changes the number
 _MAX_SUFFIX = 64
 _MAX_WORDS = 5
 
@@ -156,13 +145,22 @@ def read_suffix(text: str) -> Suffix | None:
     previous = ""
     for i, token in enumerate(tokens):
         lower = token.lower()
+        if token[-1] in "23" and token[0].isalpha():
+            units.extend((_CANONICAL[token[:-1]], "^" + token[-1]))
+            previous = "^"
+            continue
         if token[0] == "^":
             if not previous[:1].isalpha() or previous in ("per",):
                 return None
             units.append("^" + re.sub(r"\D", "", token))
             previous = "^"
             continue
-        if lower in ("%", "percent", "percentage") or lower == "per" and i + 1 < len(tokens) and tokens[i + 1] == "cent":
+        if (
+            lower in ("%", "percent", "percentage")
+            or (lower == "per"
+            and i + 1 < len(tokens)
+            and tokens[i + 1] == "cent")
+        ):
             if percent or units or words:
                 return None
             percent = True
@@ -192,7 +190,15 @@ def read_suffix(text: str) -> Suffix | None:
             elif lower not in _NO_MEANING:
                 units.append(_unit_of(token, previous))
         elif token in ("/", "*"):
-            if i == 0 or i + 1 == len(tokens) or previous in ("/", "*"):
+            following = tokens[i + 1] if i + 1 < len(tokens) else ""
+            if (
+                not following
+                or previous in ("/", "*")
+                or (i == 0
+                and (token == "*" or (len(following) < 2 and following not in "hs")))
+            ):
+                return None
+            if i == 0 and following.lower() not in _CANONICAL:
                 return None
             units.append(token)
         elif token == "." and previous[:1].isalpha():
@@ -202,6 +208,8 @@ def read_suffix(text: str) -> Suffix | None:
         else:
             return None
         previous = lower
+    if previous in _NEEDS_MORE or (words == 1 and _CHANGED.fullmatch(previous)):
+        return None
     return Suffix(scale, _joined(units), percent, dozen)
 
 
@@ -229,7 +237,12 @@ def _cjk_scale(token: str) -> tuple[Fraction, str]:
 
 def _counted_word(token: str, lower: str, glued: bool, previous: str) -> bool:
     """Whether a Latin word after a number is a unit or a counted noun."""
-    if lower in FORBIDDEN or any(part in FORBIDDEN for part in re.split("['-]", lower)):
+    if (
+        ("'" in lower
+        and not lower.endswith("'s"))
+        or lower in FORBIDDEN
+        or any(part in FORBIDDEN for part in re.split("['-]", lower))
+    ):
         return False
     if previous == "°":
         return token in ("C", "F", "c", "f")
@@ -239,7 +252,9 @@ def _counted_word(token: str, lower: str, glued: bool, previous: str) -> bool:
     if known:
         return True
     if len(token) == 2:
-        return lower == "in" and not glued or lower in ("sq", "cc", "pt", "qt", "kn", "mw", "mv", "db", "ah", "µm", "nm")
+        return (
+            (lower == "in" and not glued) or lower in ("sq", "cc", "pt", "qt", "kn", "mw", "mv", "db", "ah", "µm", "nm")
+        )
     if lower == "per":
         return True
-    return not glued or len(token) >= 4 and any(vowel in lower for vowel in "aeiou")
+    return not glued or (len(token) >= 4 and any(vowel in lower for vowel in "aeiou"))
