@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import shutil
@@ -45,7 +44,10 @@ def rows_of_file(url: str, file_format: str, needed: list[str]) -> Iterator[tupl
 
 def file_kind(url: str, file_format: str = "auto") -> tuple[str, str | None]:
     """Format and compression of a file, by its name unless the format is given."""
-    path = re.split(r"[?#]", url.split("::")[0], maxsplit=1)[0] if "://" in url else url
+    # In a chain such as simplecache::s3://bucket/a.jsonl or zip://a.jsonl::b.zip the first part with a path names the file.
+    path = next((part for part in url.split("::") if "://" in part), url)
+    if "://" in path:
+        path = re.split(r"[?#]", path, maxsplit=1)[0]
     stem, compression = path, None
     for ending, name in _COMPRESSIONS.items():
         if path.lower().endswith(ending):
@@ -201,8 +203,3 @@ def raise_missing(missing: list[str], names: list[str], where: str) -> NoReturn:
         where=where,
         fix=f"the table has: {', '.join(map(str, names))[:500] or 'no columns'}; set `columns` or `layout` to fit",
     )
-
-
-def text_stream(text: str) -> io.BytesIO:
-    """Bytes of a text, for tests of the readers."""
-    return io.BytesIO(text.encode())

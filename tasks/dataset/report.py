@@ -34,11 +34,23 @@ REASONS = {
     "gold_not_numeric": "have a gold that is not a number",
     "conflicting_gold": "have a question that occurs with different golds",
 }
-_FIXES: dict[Role, str] = {
-    "eval": "lower data.eval_rows or raise data.holdout_share",
+_ROWS: dict[Role, str] = {
+    "eval": "lower data.eval_rows",
     "gate": "lower data.gate_rows",
     "train": "lower data.train_rows",
-    "sft": "lower data.sft_rows, raise sft.max_length, or set data.sft_may_repeat_train",
+    "sft": "lower data.sft_rows",
+}
+_FIXES = {
+    "duplicate": "widen the level or add a source",
+    "held_out": "lower data.holdout_share",
+    "not_held_out": "raise data.holdout_share",
+    "in_eval": "evaluate on another source",
+    "in_train": "lower data.train_rows or set data.sft_may_repeat_train",
+    "over_max_prompt_tokens": "raise data.max_prompt_tokens",
+    "over_quantile": "raise data.prompt_quantile",
+    "over_context": "raise model.max_context or allow shorter completions",
+    "over_sft_length": "raise sft.max_length or use shorter traces",
+    "gold_not_numeric": "set `golds: any` for the source",
 }
 
 
@@ -69,12 +81,12 @@ def too_few(request: Request, pools: Pools, kept: int) -> DataError:
     reasons.update(request.dropped)
     lost = [f"{n} {REASONS.get(key, key.replace('_', ' '))}" for key, n in reasons.most_common() if n]
     asked = "rows" if request.count is None else f"{request.count} rows"
-    table = isinstance(request.source, FileSource | HubSource)
-    more = "add a source" if table else "widen the level (larger operands or counts)"
+    fixes = [_ROWS[request.role]] if request.count else []
+    fixes += [_FIXES[key] for key, n in reasons.most_common() if n and key in _FIXES][:2]
     return DataError(
         f"{request.role} needs {asked}, but of {read} only {kept} are left: {'; '.join(lost) or 'there are no more'}",
         where=f"{request.name} ({place_of(request.source)})",
-        fix=f"{_FIXES[request.role]}, or {more}",
+        fix=", or ".join(fixes) or "correct the rows or add a source",
     )
 
 

@@ -21,11 +21,8 @@ def label(source: AnySource) -> str:
     if isinstance(source, FileSource):
         return f"file/{shown(source.url).rsplit('/', 1)[-1]}"
     if isinstance(source, HubSource):
-        return (
-            f"hub/{source.dataset}"
-            if "/" not in source.dataset.lstrip("/") or source.dataset.count("/") == 1
-            else (f"hub/{source.dataset.rstrip('/').rsplit('/', 1)[-1]}")
-        )
+        local = source.dataset.count("/") > 1 or source.dataset.startswith((".", "/", "~"))
+        return f"hub/{source.dataset.rstrip('/').rsplit('/', 1)[-1] if local else source.dataset}"
     return f"generated/{source.problem}"
 
 
@@ -52,12 +49,18 @@ def problems(source: FileSource | HubSource, counts: Counter[str]) -> Iterator[P
         except BadRow as fault:
             refuse(source, fault, f"{place}, row {number}", counts)
             continue
-        if numeric and parse_answer(problem.gold) is None:
+        if numeric and not is_number(problem.gold):
             counts["gold_not_numeric"] += 1
             continue
         yield problem
     if not counts["read"]:
         raise DataError("there are no rows", where=place, fix="an empty data set cannot be used; check the source")
+
+
+def is_number(gold: str) -> bool:
+    """Whether a gold is one rational number."""
+    value = parse_answer(gold)
+    return value is not None and value.fraction is not None
 
 
 def refuse(source: FileSource | HubSource, fault: BadRow, where: str, counts: Counter[str]) -> None:
