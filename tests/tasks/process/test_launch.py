@@ -97,14 +97,14 @@ def test_the_environment_is_the_callers_and_no_more(run) -> None:
 
 def test_time_limit(run) -> None:
     result, lines = run("import time; time.sleep(60)", timeout_s=0.5)
-    assert result.ended_by == "timeout" and 0.5 < result.duration_s < 3
+    assert result.ended_by == "timeout" and 0.5 < result.duration_s < 10
     assert any("limit is 0.5 s" in line for line in lines)
 
 
 def test_stall_without_output(run) -> None:
     code = "import time\nfor _ in range(8): print('.'); time.sleep(0.1)\ntime.sleep(60)"
     result, _ = run(code, stall_s=0.6)
-    assert result.ended_by == "stall" and 1.2 < result.duration_s < 5
+    assert result.ended_by == "stall" and 1.2 < result.duration_s < 10
 
 
 def test_stall_shows_where_the_stage_hangs(run) -> None:
@@ -129,7 +129,7 @@ for i in range(8):
 while True: print('noise'); time.sleep(0.1)
 """
     result, _ = run(code, stall_s=0.6, activity=lambda: beat.stat().st_mtime)
-    assert result.ended_by == "stall" and 1.2 < result.duration_s < 5
+    assert result.ended_by == "stall" and 1.2 < result.duration_s < 10
 
 
 def test_poll_is_called_and_what_it_raises_ends_the_stage(run, tmp_path: Path) -> None:

@@ -164,7 +164,8 @@ def started(folder: Path, kinds: str, grace_s: float) -> Iterator[Run]:
 class Case:
     """Who is killed and how, and what must be seen.
 
-    `kinds` are traits of the fake stage: daemon (has a daemon without the marker), stubborn (ignores SIGTERM),
+    The victims die in the given order: a stage that is not to save goes first, and so does a guard
+    (killed last, it may miss a stage that has already stopped and left, with nobody to sweep after it). `kinds` are traits of the fake stage: daemon (has a daemon without the marker), stubborn (ignores SIGTERM),
     watchdog. `result` is what the flow got, if it lives: exit code, signal, ended_by.
     """
 
@@ -193,10 +194,10 @@ CASES = [
     Case(("stage",), KILL, "daemon", saves=False, result=(137, 9, "itself")),
     Case(("guard", "stage"), KILL, "daemon", saves=False, result=(137, 9, "itself")),
     Case(("flow", "supervisor"), KILL, says="launcher and supervisor are gone"),
-    Case(("supervisor", "stage"), KILL, saves=False, result=(137, 9, "supervisor_lost")),
-    Case(("supervisor", "guard"), KILL, "watchdog", result=(137, 9, "supervisor_lost")),
-    Case(("flow", "supervisor", "stage"), KILL, saves=False),
-    Case(("flow", "supervisor", "guard"), KILL, "watchdog"),
+    Case(("stage", "supervisor"), KILL, saves=False, result=(137, 9, "supervisor_lost")),
+    Case(("guard", "supervisor"), KILL, "watchdog", result=(137, 9, "supervisor_lost")),
+    Case(("stage", "supervisor", "flow"), KILL, saves=False),
+    Case(("guard", "supervisor", "flow"), KILL, "watchdog"),
     Case(("flow",), TERM, "stubborn", saves=False, grace_s=1.0, least_s=0.9, says="did not stop in time"),
     # A second signal during the grace kills at once.
     Case(("flow",), TERM, "stubborn", saves=False, grace_s=20.0, again_after_s=0.5),
