@@ -123,7 +123,7 @@ def _translate(error: Exception, where: str, doing: str, redact: Redactor) -> Pi
             reason, fix, transient = verdict
             kind = Retryable if transient else StoreError
             return kind(f"cannot {doing}: {redact(reason)}", where=where, fix=fix)
-    if isinstance(error, (TimeoutError, ConnectionError)) or _is_network(error):
+    if isinstance(error, (TimeoutError, ConnectionError)):
         return Retryable(f"cannot {doing}: {_reason(error, redact)}", where=where, fix=_NETWORK_FIX)
     if isinstance(error, OSError):
         number = error.errno or _errno_of_type(error)
@@ -155,7 +155,7 @@ def _of_client(error: BaseException) -> tuple[str, str, bool] | None:
     ):
         return "there are no credentials for the object store", _CREDENTIALS_FIX, False
     if _is_network(error):
-        return str(error) or type(error).__name__, _NETWORK_FIX, True
+        return str(error) or "no answer in time", _NETWORK_FIX, True
     if module == "botocore":
         return str(error), "check the store's URL and options", False
     return None

@@ -17,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from fsspec.asyn import sync
+
 from artifacts.backend import MANIFEST, PUBLISH_LOCK, Stat, artifact_path
 from artifacts.copies import Copies
 from artifacts.faults import Redactor, translated
@@ -27,6 +29,11 @@ from artifacts.staging import remove_folder, unchanged
 from tasks.errors import PipelineError, Retryable, StoreError
 
 log = logging.getLogger(__name__)
+
+PATIENCE_S = 180.0
+"""For one call, with all its attempts."""
+SLOWEST_BYTES_PER_S = 250_000.0
+"""Added to the patience for large files."""
 
 _THREADS = 4
 _SMALL_THREADS = 16
@@ -64,10 +71,18 @@ class RemoteBackend:
     def _translated(self, path: str, doing: str) -> AbstractContextManager[None]:
         return translated(self.uri(path), doing, self._redact)
 
+    def _call(self, method: str, *args: Any, size: int = 0, **kwargs: Any) -> Any:
+        """Call the file system, but not for ever: a server that accepts an upload and then says nothing would
+        otherwise be waited for without end (aiohttp's timeouts begin after the request is sent)."""
+        if not self._fs.async_impl:
+            return getattr(self._fs, method)(*args, **kwargs)
+        patience = PATIENCE_S + size / SLOWEST_BYTES_PER_S
+        return sync(self._fs.loop, getattr(self._fs, f"_{method}"), *args, timeout=patience, **kwargs)
+
     def read(self, path: str) -> bytes | None:
         with self._translated(path, "read the file"):
             try:
-                return bytes(self._fs.cat_file(self._at(path)))
+                return bytes(self._call("cat_file", self._at(path)))
             except FileNotFoundError:
                 return None
 
@@ -76,12 +91,12 @@ class RemoteBackend:
 
     def write(self, path: str, data: bytes) -> None:
         with self._translated(path, "write the file"):
-            self._fs.pipe_file(self._at(path), data)
+            self._call("pipe_file", self._at(path), data)
 
     def delete(self, path: str) -> None:
         with self._translated(path, "delete the file"):
             try:
-                self._fs.rm_file(self._at(path))
+                self._call("rm_file", self._at(path))
             except FileNotFoundError:
                 return
 
@@ -89,7 +104,7 @@ class RemoteBackend:
         with self._translated(path, "delete the folder"):
             self._fs.invalidate_cache()
             try:
-                self._fs.rm(self._at(path), recursive=True)
+                self._call("rm", self._at(path), recursive=True)
             except FileNotFoundError:
                 return
 
@@ -97,7 +112,7 @@ class RemoteBackend:
         with self._translated(path, "list the folder"):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.ls(self._at(path), detail=False)
+                found = self._call("ls", self._at(path), detail=False)
             except FileNotFoundError:
                 return []
         names = {str(name).rstrip("/").rsplit("/", 1)[-1] for name in found if str(name).strip("/") != self._at(path)}
@@ -106,7 +121,7 @@ class RemoteBackend:
     def tree(self, path: str) -> dict[str, Stat]:
         with self._translated(path, "list the folder"):
             self._fs.invalidate_cache()
-            found = self._fs.find(self._at(path), detail=True)
+            found = self._call("find", self._at(path), detail=True)
         prefix = self._at(path).lstrip("/") + "/"
         return {
             str(name).lstrip("/").removeprefix(prefix): Stat(
@@ -147,7 +162,7 @@ class RemoteBackend:
         def upload(file: tuple[str, Path]) -> None:
             relative, path = file
             with self._translated(f"{place}/{relative}", "upload the file"):
-                self._fs.put_file(str(path), self._at(f"{place}/{relative}"))
+                self._call("put_file", str(path), self._at(f"{place}/{relative}"), size=path.stat().st_size)
 
         _in_threads(upload, files, _THREADS)
         stored = self.tree(place)
@@ -168,7 +183,7 @@ class RemoteBackend:
         if self.read(path) is None:
             try:
                 with self._translated(path, "write the file"):
-                    self._fs.pipe_file(self._at(path), manifest.to_bytes(), mode="create")
+                    self._call("pipe_file", self._at(path), manifest.to_bytes(), mode="create")
                 return manifest
             except PipelineError as error:
                 # Another host was first, or the store does not know conditional writes.
@@ -227,7 +242,7 @@ class RemoteBackend:
         digest = hashlib.sha256()
         with self._translated(path, "read the file"):
             for start in range(0, size, _CHUNK):
-                digest.update(self._fs.cat_file(self._at(path), start=start, end=min(start + _CHUNK, size)))
+                digest.update(self._call("cat_file", self._at(path), start=start, end=min(start + _CHUNK, size)))
         return digest.hexdigest()
 
     def folder(self, manifest: Manifest) -> Path:
@@ -242,7 +257,7 @@ class RemoteBackend:
             with self._translated(f"{place}/{entry.path}", "download the file"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    self._fs.get_file(self._at(f"{place}/{entry.path}"), str(path))
+                    self._call("get_file", self._at(f"{place}/{entry.path}"), str(path), size=entry.size)
                 except FileNotFoundError:
                     self._damaged(place, f"{entry.path}: missing")
 

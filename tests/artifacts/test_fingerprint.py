@@ -78,7 +78,7 @@ def test_golden_key_in_other_processes(seed: str) -> None:
         ((1, 2), "[1,2]"),
         ({"b": 1, "a": 2}, '{"a":2,"b":1}'),
         (OrderedDict(b=1, a=2), '{"a":2,"b":1}'),
-        ("a\"b\\\n", '"a\\"b\\\\\\n"'),
+        ('a"b\\\n', '"a\\"b\\\\\\n"'),
         ("\U0001f600", '"\U0001f600"'),
         ({}, "{}"),
     ],

@@ -140,7 +140,9 @@ def test_a_file_hashed_right_after_a_write_is_not_vouched_for(folder: Any) -> No
     assert list(hash_files([("a", made / "a")])[1]) == ["a"]
 
 
-@pytest.mark.parametrize("garbage", ["", "[]", "{", '{"version": 1, "files": {"a": 3}}', '{"version": 2, "files": {}}', "[" * 99999])
+@pytest.mark.parametrize(
+    "garbage", ["", "[]", "{", '{"version": 1, "files": {"a": 3}}', '{"version": 2, "files": {}}', "[" * 99999]
+)
 def test_a_broken_verified_file_only_costs_reading(folder: Any, tmp_path: Path, garbage: str) -> None:
     made = folder({"a": "1"})
     entries = entries_of(made)

@@ -47,7 +47,24 @@ def test_good_paths(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/etc/passwd", "../x", "a/../../x", "a/..", ".", "./a", "a//b", "a/", "a\\b", "..\\x", "C:/x", "c:x", "a\0b", "a\nb", "\ud800"],
+    [
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "a/..",
+        ".",
+        "./a",
+        "a//b",
+        "a/",
+        "a\\b",
+        "..\\x",
+        "C:/x",
+        "c:x",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+    ],
 )
 def test_bad_paths(path: str) -> None:
     with pytest.raises(ValueError):

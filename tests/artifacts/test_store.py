@@ -197,7 +197,9 @@ def test_list_and_remove(store: Store, draft: Any, folder: Any) -> None:
     assert raw(store).tree(f"artifacts/sft/{late.fingerprint}") == {}
 
 
-@pytest.mark.parametrize(("stage", "fingerprint"), [("../x", "0" * 64), ("sft", "../x"), ("sft", "abc"), ("Sft", "0" * 64)])
+@pytest.mark.parametrize(
+    ("stage", "fingerprint"), [("../x", "0" * 64), ("sft", "../x"), ("sft", "abc"), ("Sft", "0" * 64)]
+)
 def test_names_that_no_artifact_can_have(store: Store, stage: str, fingerprint: str) -> None:
     with pytest.raises(StoreError, match="is not"):
         store.lookup(stage, fingerprint)
