@@ -297,15 +297,19 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:
-        for name, sources, rows in self.lists():
-            for i, source in enumerate(sources):
+        for name, sources, rows in (
+            ("eval", self.eval, self.eval_rows),
+            ("train", self.train, self.train_rows),
+            ("sft", self.sft, self.sft_rows),
+        ):
+            for i, source in enumerate(sources or self.train):
+                place = f"{name}[{i}]" if sources else f"train[{i}] (used for {name}, which is empty)"
                 if rows == "all" and source.kind == "generated":
-                    raise ValueError(f"{name}_rows is `all`, but {name}[{i}] is a generator without end; give a number")
-        for i, source in enumerate(self.sft_sources):
-            if isinstance(source, FileSource | HubSource) and not has_working(source):
-                raise ValueError(
-                    f"sft[{i}] has no worked solutions: name their column in `columns.working`, or use another source"
-                )
+                    raise ValueError(f"{name}_rows is `all`, but {place} is a generator without end; give a number")
+                if name == "sft" and isinstance(source, FileSource | HubSource) and not has_working(source):
+                    raise ValueError(
+                        f"{place} has no worked solutions: name their column in `columns.working`, or give `sft` a source"
+                    )
         return self
 
     @property
@@ -317,14 +321,6 @@ class DataConfig(Section):
     def eval_sources(self) -> tuple[AnySource, ...]:
         """The sources of the evaluation."""
         return self.eval or self.train
-
-    def lists(self) -> list[tuple[str, tuple[AnySource, ...], int | Literal["all"]]]:
-        """Name, sources and number of rows of evaluation, GRPO and SFT."""
-        return [
-            ("eval", self.eval_sources, self.eval_rows),
-            ("train", self.train, self.train_rows),
-            ("sft", self.sft_sources, self.sft_rows),
-        ]
 
 
 def layout_of(source: FileSource | HubSource) -> Layout:

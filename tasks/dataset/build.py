@@ -114,8 +114,6 @@ class _Builder:
             candidates = self.short(request, candidates)
         kept: list[Entry] = []
         for digest, problem in candidates:
-            if request.count is not None and len(kept) >= request.count:
-                break
             if self.taken.get(digest) == request.role and not self.may_repeat(request.role):
                 request.dropped["duplicate"] += 1
             elif self.fits(request, problem) and self.sound(request, problem):
@@ -124,6 +122,8 @@ class _Builder:
                 request.useful += 1
                 self.done += 1
                 self.alive()
+                if len(kept) == request.count:
+                    break
         if len(kept) < (1 if request.count is None else request.count):
             raise too_few(request, self.pools, len(kept))
         return kept

@@ -21,7 +21,8 @@ def source_identities(data: DataConfig) -> list[Any]:
     Raises:
         DataError: a file is missing or cannot be read.
     """
-    sources = {source.model_dump_json(): source for _, listed, _ in data.lists() for source in listed}
+    listed = (*data.train, *data.sft_sources, *data.eval_sources)
+    sources = {source.model_dump_json(): source for source in listed}
     return [identity for _, source in sorted(sources.items()) if (identity := _identity(source)) is not None]
 
 
