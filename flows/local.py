@@ -1,7 +1,8 @@
-"""Run the chain from the command line: under Prefect's ephemeral server, or directly when there is nothing to carry out."""
+"""Run the chain from the command line: under a local Prefect server, or directly when there is nothing to carry out."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from flows.carry_out import Choice, carry_out
@@ -13,17 +14,19 @@ from tasks.stage import Log, execute
 def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Log) -> dict[str, Any]:
     """Run here and return what `carry_out` returns.
 
-    Starting the ephemeral server takes 10 to 30 s; a run whose every stage is stored does not need it.
+    Starting a Prefect server takes 10 to 30 s; a run whose every stage is stored does not need it.
     """
     if all(step.action in ("reuse", "given") for step in steps):
         return carry_out(config, choice, execute, log, log)
     from prefect import flow
 
     from flows.pipeline import run_under_prefect
+    from flows.server import prefect_server
 
     @flow(name="grpo-pipeline", validate_parameters=False)
     def local_run(config: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:
         return run_under_prefect(PipelineConfig.model_validate(config), Choice(**choice))
 
-    result: dict[str, Any] = local_run(config.model_dump(mode="json"), vars(choice))
+    with prefect_server(Path(config.run.home).resolve() / "prefect-server.log", log):
+        result: dict[str, Any] = local_run(config.model_dump(mode="json"), vars(choice))
     return result

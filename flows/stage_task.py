@@ -11,7 +11,7 @@ from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
-from prefect.states import Completed
+from prefect.states import Completed, State
 
 from artifacts.manifest import Manifest
 from tasks.errors import PipelineError
@@ -52,7 +52,9 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
         retry_delay_seconds=run.retry_delay_s,
         retry_condition_fn=can_go_away,
     )
-    outcome: Outcome = named(stage, settings, parents, force)
+    result = named(stage, settings, parents, force)
+    # A task that returns a state hands that state to its caller.
+    outcome: Outcome = result.result() if isinstance(result, State) else result
     return outcome
 
 

@@ -8,11 +8,9 @@ Nothing here imports torch or Prefect, so a stage runs and is tested without eit
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,8 +26,9 @@ from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import StoreError
-from tasks.process.launch import run_supervised
-from tasks.process.outcome import to_error
+from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
+from tasks.process.launch import run_supervised, stage_argv
+from tasks.process.outcome import read_result
 
 ROOT = Path(__file__).resolve().parents[1]
 NEIGHBOURS = 50
@@ -218,21 +217,21 @@ def _make(
     _prepare(work, settings.run_id, start_over=force)
     attempts = _count_attempt(work)
     inputs = {name: str(settings.store.local_folder(parents[name])) for name in stage.parents}
-    spec = {
-        "stage": stage.package,
-        "fingerprint": key,
-        "config": config.model_dump(mode="json"),
-        "inputs": inputs,
-        "work_dir": str(work),
-        "seed": config.seed,
-        "attempt": attempts,
-        "resume": True,
-    }
-    (work / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+    spec = write_spec(
+        StageSpec(
+            stage=stage.package,
+            fingerprint=key,
+            config=config.model_dump(mode="json"),
+            inputs=inputs,
+            work_dir=work,
+            seed=config.seed,
+            attempt=attempts,
+        )
+    )
     started = datetime.now(UTC)
     clock = time.monotonic()
     ended = run_supervised(
-        [sys.executable, "-m", "tasks.process.stage_main", "--spec", str(work / "spec.json")],
+        stage_argv(spec),
         cwd=Path.cwd(),
         env=_environment(config, work),
         log_path=work / "stage.log",
@@ -240,17 +239,15 @@ def _make(
         on_poll=_progress_reader(work, settings),
         timeout_s=config.run.stage_timeout_s,
         stall_s=config.run.stall_timeout_s,
-        activity=lambda: _newest_change(work),
+        activity=lambda: last_activity(work),
         grace_s=config.run.grace_s,
         inherit_fds=descriptors,
     )
-    if ended.exit_code != 0:
-        raise to_error(ended, work)
-    result = json.loads((work / "result.json").read_text(encoding="utf-8"))
+    result = read_result(ended, work)
     for extra in ("metrics.jsonl", "stage.log"):
         if (work / extra).exists():
             shutil.copyfile(work / extra, work / "out" / extra)
-    metrics = dict(result["metrics"])
+    metrics = dict(result.metrics)
     draft = ManifestDraft(
         stage=stage.name,
         stage_version=stage.version,
@@ -258,7 +255,7 @@ def _make(
         terms=terms,
         metrics=metrics,
         config=config.model_dump(mode="json"),
-        effective_config=result["effective_config"],
+        effective_config=result.effective_config,
         parents={name: parents[name].as_parent() for name in stage.parents},
         library_versions=library_versions(stage.libraries),
         git_revision=git_revision(),
@@ -266,7 +263,7 @@ def _make(
         started_at=started,
         finished_at=datetime.now(UTC),
         duration_s=time.monotonic() - clock,
-        notes=result["notes"],
+        notes=result.notes,
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
     manifest = settings.store.commit(draft, work / "out")
@@ -282,10 +279,6 @@ def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
             shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work / "out", ignore_errors=True)
-        (work / "out").mkdir()
-        (work / "checkpoints").mkdir(exist_ok=True)
-        for stale in ("result.json", "error.json", "progress.json"):
-            (work / stale).unlink(missing_ok=True)
         if start_over:
             marker.write_text(run_id, encoding="utf-8")
     except OSError as error:
@@ -324,28 +317,13 @@ def _environment(config: PipelineConfig, work: Path) -> dict[str, str]:
 
 
 def _progress_reader(work: Path, settings: Settings) -> Callable[[], None]:
-    last = ""
+    last: Any = None
 
     def read() -> None:
         nonlocal last
-        try:
-            text = (work / "progress.json").read_text(encoding="utf-8")
-            progress = json.loads(text)
-        except (OSError, ValueError):
-            return
-        if text != last:
-            last = text
+        progress = read_progress(work)
+        if progress is not None and progress != last:
+            last = progress
             settings.on_progress(float(progress["done"]), float(progress["total"]), str(progress["label"]))
 
     return read
-
-
-def _newest_change(work: Path) -> float:
-    """Unix time of the last sign of life: a progress, metric or log line."""
-    times = [0.0]
-    for name in ("progress.json", "metrics.jsonl", "stage.log"):
-        try:
-            times.append((work / name).stat().st_mtime)
-        except OSError:
-            continue
-    return max(times)

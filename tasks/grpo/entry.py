@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
+from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from pipeline_config.pipeline import PipelineConfig
@@ -132,6 +133,7 @@ def run(ctx: StageContext) -> StageResult:
     trainer.add_callback(InitialKL(settings))
     check_prompt_ids(trainer, rows, config)
     dtype = storage_dtype(trainer.accelerator.unwrap_model(trainer.model))
+    trainer.remove_callback(PrinterCallback)
     ctx.saves_on_stop = True
     checkpoint, resumed_from = resume_point(ctx)
     outcome = trainer.train(resume_from_checkpoint=checkpoint)

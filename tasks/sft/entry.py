@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from pipeline_config.pipeline import PipelineConfig
@@ -85,6 +85,7 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "sft")],
         peft_config=peft_config(config.sft),
     )
+    trainer.remove_callback(PrinterCallback)
     ctx.saves_on_stop = True
     checkpoint, resumed_from = resume_point(ctx)
     outcome = trainer.train(resume_from_checkpoint=checkpoint)
