@@ -1,0 +1,92 @@
+"""A local Prefect server for one run, when none is configured. It dies with the run, by whatever signal.
+
+Prefect's own ephemeral server is left running when its parent is killed; this one runs under our supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import prefect
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from tasks.errors import Retryable
+from tasks.stage import ROOT
+
+START_S = 180.0
+
+
+@contextmanager
+def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """Within this block `PREFECT_API_URL` names a server: the configured one, or one of our own on a free port.
+
+    Raises:
+        Retryable: the server did not answer in time.
+    """
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    watched, held = os.pipe()
+    try:
+        with log_file.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tasks.process.supervisor", "--grace", "3", "--parent-fd", str(watched), "--"]
+                + _uvicorn(port),
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+                    "PREFECT_UI_ENABLED": "0",
+                    "PREFECT__SERVER_EPHEMERAL": "1",
+                    "PREFECT__SERVER_FINAL": "1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[watched],
+                start_new_session=True,
+            )
+        os.close(watched)
+        url = f"http://127.0.0.1:{port}/api"
+        log("starting a local Prefect server for this run (set PREFECT_API_URL to use your own)")
+        _wait(url, process, log_file)
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield
+        process.terminate()
+    finally:
+        os.close(held)
+
+
+def _uvicorn(port: int) -> list[str]:
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(prefect.__file__).parent.parent)]
+    command += ["--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    return [*command, "--log-level", "error", "--lifespan", "on"]
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
+    deadline = time.monotonic() + START_S
+    with httpx.Client(timeout=5.0) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if client.get(f"{url}/health").status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass  # not up yet
+            time.sleep(0.2)
+    tail = log_file.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise Retryable(
+        f"the local Prefect server did not start within {START_S:.0f} s:\n{tail}",
+        where=str(log_file),
+        fix="try again, or start one with `prefect server start` and set PREFECT_API_URL",
+    )
