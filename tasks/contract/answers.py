@@ -8,15 +8,16 @@ has no value.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tasks.contract import hedges
 from tasks.contract.kinds import Kind
 from tasks.contract.layout import strip_outer, tidy
 from tasks.contract.numerals import Number, read_number, read_sign
-from tasks.contract.units import CURRENCY, PLAIN, Suffix, prefix_currency, read_suffix
+from tasks.contract.units import PLAIN, Suffix, prefix_currency, read_suffix
+from tasks.contract.values import Value, same_value
+from tasks.contract.words import CURRENCY_PATTERN
 
 MAX_CHARS = 27_000
 """Longer answers and golds are not read."""
@@ -26,40 +27,10 @@ MAX_ITEMS = 64
 """Items of a list."""
 _FAST = re.compile(r"([+-]?)(\d{1,300})(?:\.(\d{1,300}))?")
 _LONG_NUMERAL = re.compile(r"[+-]?\$?[0-9][0-9,._' ]*(?:/[0-9]+)?%?")
-_CURRENCY = re.compile(rf"({CURRENCY})\s*", re.IGNORECASE)
+_CURRENCY = re.compile(rf"({CURRENCY_PATTERN})\s*", re.IGNORECASE)
 _INFINITY = re.compile(r"([+-]?)\s*(?:∞|infinity)", re.IGNORECASE)
-_ORDINAL = re.compile(r"(\d*?)(\d)(st|nd|rd|th)\b", re.IGNORECASE)
+_ORDINAL = re.compile(r"(\d{0,300}?)(\d)\s*(st|nd|rd|th)\b", re.IGNORECASE)
 _BRACKETS = {"(": ")", "[": "]", "⦃": "⦄"}
-_NO_UNIT = frozenset({"", "°"})
-
-
-@dataclass(frozen=True)
-class Value:
-    """One finished value: a number (with what its unit may mean), an infinity, or a list of values."""
-
-    number: Number | None = None
-    infinity: int = 0
-    """+1 or -1 for a symbolic infinity."""
-    items: tuple[tuple[str, Value], ...] | None = None
-    """(label or "", value) of each item of a list, tuple, interval or set."""
-    brackets: str = ""
-    """The brackets of a list as written, such as `[)`; empty for a bare one. Sets are `⦃⦄`."""
-    others: tuple[Fraction, ...] = ()
-    """Other rational values that the same text may mean: 75% is 75 and 3/4, "2 dozen" 24 and 2."""
-    unit: str = ""
-    """Canonical unit or currency when it is a known one."""
-
-    @property
-    def fraction(self) -> Fraction | None:
-        """The exact rational value, or None for a list, an infinity, a radical or a multiple of pi."""
-        return self.number.rational if self.number is not None else None
-
-    @property
-    def literal(self) -> bool:
-        """Whether equality can be decided here alone: rational numbers, infinities, and lists of them."""
-        if self.items is not None:
-            return all(item.literal for _, item in self.items)
-        return bool(self.infinity) or self.fraction is not None
 
 
 @dataclass(frozen=True)
@@ -91,29 +62,6 @@ def same_answer(answer: str, gold: str) -> bool:
     if target.value is not None and reading.kind is Kind.RIGHT and reading.value is not None:
         return same_value(reading.value, target.value)
     return (target.value is None or target.symbolic) and same_text(answer, target.text)
-
-
-def same_value(answer: Value, gold: Value) -> bool:
-    """Whether two values are equal. Not symmetric: what an answer's percent sign may mean depends on the gold."""
-    if gold.items is not None or answer.items is not None:
-        return _decimal_comma(answer, gold) or _same_list(answer, gold)
-    if gold.infinity or answer.infinity:
-        return gold.infinity == answer.infinity
-    if answer.number is None or gold.number is None or _units_clash(answer.unit, gold.unit):
-        return False
-    if _equal(answer.number, gold.number):
-        return True
-    if answer.others and not gold.others:
-        # A dropped sign: 75% for the gold 75. A gold between 0 and 1 is a share, so there only 75% = 0.75 counts.
-        target = gold.fraction
-        return target in answer.others and not (answer.unit == "%" and target is not None and 0 < abs(target) < 1)
-    return bool(gold.others) and not answer.others and answer.fraction in gold.others
-
-
-def _equal(one: Number, other: Number) -> bool:
-    if one.rational is not None and other.rational is not None:
-        return one.coefficient == other.coefficient
-    return one.key == other.key
 
 
 def read(text: str) -> Reading:
@@ -204,25 +152,28 @@ def _signed(body: str) -> Value | None:
         return None
     number, end = read_at
     rest = body[end:]
-    if rest and _ordinal(body, at, end):
-        rest = rest[2:]
+    if rest:
+        rest = body[_ordinal_end(body, at, end) :]
     suffix = read_suffix(rest) if rest else PLAIN
     if suffix is None or (suffix.percent and unit):
         return None
     return _with_suffix(number, sign, unit, suffix)
 
 
-def _ordinal(body: str, at: int, end: int) -> bool:
+def _ordinal_end(body: str, at: int, end: int) -> int:
+    """Where "8th" ends when the integer at `at` is followed by its right ordinal ending, else `end`."""
     found = _ORDINAL.match(body, at)
     if not found or found.end(2) != end:
-        return False
-    tens, last, suffix = found.group(1)[-1:], found.group(2), found.group(3).lower()
-    return suffix == ("th" if tens == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(last, "th"))
+        return end
+    tens, last, ending = found.group(1)[-1:], found.group(2), found.group(3).lower()
+    expected = "th" if tens == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(last, "th")
+    return found.end() if ending == expected else end
 
 
 def _with_suffix(number: Number, sign: int, unit: str, suffix: Suffix) -> Value | None:
-    coefficient = number.coefficient * sign * suffix.scale
-    signed = Number(coefficient, number.radicand, number.pi, number.evaluated)
+    coefficient = number.coefficient * suffix.scale if suffix.scale != 1 else number.coefficient
+    coefficient = -coefficient if sign < 0 else coefficient
+    signed = number if coefficient is number.coefficient else replace(number, coefficient=coefficient)
     if suffix.percent:
         if signed.rational is None:
             return None
@@ -234,12 +185,8 @@ def _with_suffix(number: Number, sign: int, unit: str, suffix: Suffix) -> Value 
     return Value(number=signed, unit=unit or suffix.unit)
 
 
-def _units_clash(one: str, other: str) -> bool:
-    """Whether two known units differ; an unknown or absent unit agrees with all."""
-    return one != other and one not in _NO_UNIT and other not in _NO_UNIT and "%" not in (one, other)
-
-
 _SPLIT = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+_BRACKET = re.compile(r"[(\[⦃{)\]⦄}]")
 _COMMA_DECIMAL = re.compile(r"([+-]?)\s*(\d{1,300}),(\d{1,300})")
 
 
@@ -296,6 +243,8 @@ def _pieces(inner: str) -> list[str]:
     """Split at commas, semicolons, "and", "or" outside brackets and braces."""
     if len(inner) > 4000:
         return []
+    if not _BRACKET.search(inner):
+        return _SPLIT.split(inner)
     marks = []
     level = 0
     for ch in inner:
@@ -311,33 +260,3 @@ def _pieces(inner: str) -> list[str]:
             at = found.end()
     pieces.append(inner[at:].strip())
     return pieces
-
-
-def _decimal_comma(answer: Value, gold: Value) -> bool:
-    """A decimal comma: the list "3,5" for the number 3.5."""
-    return (
-        gold.items is None and gold.fraction is not None and answer.items is not None and gold.fraction in answer.others
-    )
-
-
-def _same_list(answer: Value, gold: Value) -> bool:
-    if answer.items is None or gold.items is None or len(answer.items) != len(gold.items):
-        return False
-    shapes = {answer.brackets, gold.brackets}
-    if len(shapes) > 1 and shapes not in ({"", "()"}, {"", "⦃⦄"}):
-        return False
-    labels = [label for label, _ in gold.items]
-    if all(labels) and all(label for label, _ in answer.items):
-        wanted = dict(gold.items)
-        return Counter(labels) == Counter(label for label, _ in answer.items) and all(
-            same_value(value, wanted[label]) for label, value in answer.items
-        )
-    if "()" in shapes or "[]" in shapes or any("[" in shape or "]" in shape for shape in shapes):
-        return all(same_value(a, g) for (_, a), (_, g) in zip(answer.items, gold.items, strict=True))
-    left = [value for _, value in gold.items]
-    for _, value in answer.items:
-        match = next((i for i, other in enumerate(left) if same_value(value, other)), None)
-        if match is None:
-            return False
-        left.pop(match)
-    return True

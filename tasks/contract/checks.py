@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jinja2
+
 from pipeline_config.contract import ContractConfig
 from tasks.contract.prompts import (
     completion_text,
@@ -163,7 +165,7 @@ def _check_full_conversation(tokenizer: Any, contract: ContractConfig, question:
     turns = [*messages(contract, question), {"role": "assistant", "content": contract.reasoning_start + completion}]
     try:
         full = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
-    except Exception as error:
+    except (jinja2.TemplateError, ValueError, TypeError, KeyError) as error:
         return [
             Finding(
                 "template.prefix", "fail", f"an assistant message cannot be rendered: {error}", "mend the chat template"

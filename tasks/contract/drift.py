@@ -11,16 +11,20 @@ _LOOKALIKE = str.maketrans(
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧοαικνρυχАВЕКМНОРСТУХавекмнорстухѕіјЅІЈ",
     "ABEZHIKMNOPTYXoaikvpuxABEKMHOPCTYXabekmhopctyxsijSIJ",
 )
-_TAG_LIKE = re.compile(r"[<\[{(〈《＜［｛【&][^<>\[\]{}\n〈〉《》＜＞]{1,48}[>\]})〉》＞］｝】;]?")
-_OTHER_ANSWER_TAGS = frozenset({"answer", "solution", "finalanswer", "final", "result", "response", "output"})
+_TAG_LIKE = re.compile(
+    r"(?:[<\[{〈《＜［｛【]|&lt;)[^<>\[\]{}\n〈〉《》＜＞]{1,48}?(?:[>\]}〉》＞］｝】]|&gt;|$|(?=[<\n]))"
+)
+_ANSWER_NAMES = frozenset(("answer", "solution", "finalanswer", "final", "result", "response", "output"))
 _SCAN_CHARS = 4000
-_MAX_TAG_LIKE = 200
+_MAX_PIECES = 200
 _SIMILAR = 0.8
 
 
 def core(tag: str) -> tuple[bool, str]:
     """(is a closing tag, letters and digits of a tag with case and look-alikes folded away)."""
-    folded = unicodedata.normalize("NFKC", tag).translate(_LOOKALIKE).casefold()
+    folded = (
+        unicodedata.normalize("NFKC", tag.replace("&lt;", "<").replace("&gt;", ">")).translate(_LOOKALIKE).casefold()
+    )
     closing = "/" in folded[:4] or "\\" in folded[:4]
     return closing, "".join(ch for ch in folded if ch.isalnum())
 
@@ -30,29 +34,28 @@ def find_drift(text: str, missing: Iterable[str], tags: Iterable[str]) -> str | 
 
     Only the last few thousand characters are read: that is where an answer stands.
     """
-    wanted = [core(tag) for tag in missing]
     known = tuple(tags)
+    names = {core(tag)[1] for tag in known}
+    wanted = [core(tag) for tag in missing]
     for count, found in enumerate(_TAG_LIKE.finditer(text[-_SCAN_CHARS:])):
         piece = found.group()
-        if count >= _MAX_TAG_LIKE:
+        if count >= _MAX_PIECES:
             return None
         if piece.strip() in known:
             continue
         closing, name = core(piece)
-        if any(_resembles(closing, name, want_closing, want) for want_closing, want in wanted):
+        if len(name) < 3 or name.isdigit():
+            continue
+        if name in names or any(_resembles(closing, name, want_closing, want) for want_closing, want in wanted):
             return piece
     return None
 
 
 def _resembles(closing: bool, name: str, want_closing: bool, want: str) -> bool:
-    if len(want) < 3 or len(name) < 3 or name.isdigit():
-        return False
-    if name == want:
-        return True
-    if closing != want_closing:
+    if closing != want_closing or len(want) < 3:
         return False
     if want.startswith(name) or (name.startswith(want) and len(name) <= len(want) + 4):
         return True
-    if want in _OTHER_ANSWER_TAGS and name in _OTHER_ANSWER_TAGS:
+    if want in _ANSWER_NAMES and name in _ANSWER_NAMES:
         return True
     return SequenceMatcher(None, name, want, autojunk=False).ratio() >= _SIMILAR

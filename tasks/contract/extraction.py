@@ -14,6 +14,7 @@ from tasks.contract.drift import find_drift
 from tasks.contract.kinds import Kind
 
 _END_MARK = re.compile(r"(?:\s*(?:<\|[\w.\- ]{1,40}\|>|</s>|<eos>|<pad>|<end_of_turn>|<｜[^｜<>]{1,40}｜>))+\s*\Z")
+_MARK_ENDS = ("|>", "｜>", "</s>", "<eos>", "<pad>", "<end_of_turn>")
 _MARK_TAIL = 400
 _MAX_ANSWER_TAGS = 4
 """Occurrences of one answer tag, drafts included, above which it is spam."""
@@ -60,8 +61,8 @@ def extract(completion: str, contract: ContractConfig) -> Extraction:
     if after.find(closes) < first_open:
         return _malformed(Kind.MISORDERED)
     spans = _blocks(after, opens, closes)
-    if not spans:
-        return _malformed(Kind.UNCLOSED)
+    if spans is None:
+        return _malformed(Kind.DUPLICATED)
     tail = after[after.rfind(closes) + len(closes) :]
     well_formed = (
         n_open == n_close == 1
@@ -76,6 +77,8 @@ def extract(completion: str, contract: ContractConfig) -> Extraction:
 def strip_end_marks(text: str) -> str:
     """`text` without end-of-turn or padding tokens that were decoded at its end (`<|im_end|>`, `</s>`)."""
     tail = text[-_MARK_TAIL:]
+    if not tail.rstrip().endswith(_MARK_ENDS):
+        return text
     found = _END_MARK.search(tail)
     return text[: len(text) - len(tail) + found.start()] if found else text
 
@@ -89,15 +92,19 @@ def last_block(text: str, contract: ContractConfig) -> str | None:
     return None if opened < 0 else text[opened + len(contract.answer_start) : close]
 
 
-def _blocks(after: str, opens: str, closes: str) -> tuple[str, ...]:
-    spans: list[str] = []
-    at = 0
-    while (close := after.find(closes, at)) >= 0:
-        opened = after.rfind(opens, at, close)
-        if opened >= 0:
-            spans.append(after[opened + len(opens) : close])
-        at = close + len(closes)
-    return tuple(spans)
+def _blocks(after: str, opens: str, closes: str) -> tuple[str, ...] | None:
+    """The one or two answer blocks; None when the tags are neither in sequence nor doubled with only blanks between."""
+    if after.count(opens) == after.count(closes) == 1:
+        return (after[after.find(opens) + len(opens) : after.find(closes)],)
+    pieces = re.split(f"({re.escape(opens)}|{re.escape(closes)})", after)
+    texts, marks = pieces[2:-1:2], "".join("(" if piece == opens else ")" for piece in pieces[1::2])
+    if marks == "()()":
+        return texts[0], texts[2]
+    inner = marks.find("()")
+    doubled = [text for at, text in enumerate(texts) if at != inner]
+    if marks not in ("()", "(()", "())", "(())") or any(text.strip() for text in doubled):
+        return None
+    return (texts[inner],)
 
 
 def _clean_working(working: str, contract: ContractConfig) -> bool:

@@ -6,16 +6,22 @@ import re
 from dataclasses import dataclass
 
 from pipeline_config.contract import ContractConfig
-from tasks.contract.answers import read, same_value
+from tasks.contract.answers import read
 from tasks.contract.extraction import Extraction, extract, last_block, strip_end_marks
 from tasks.contract.golds import Gold, last_boxed, read_gold, same_text
 from tasks.contract.kinds import Kind
+from tasks.contract.layout import fold_unicode
 from tasks.contract.symbolic import judge_symbolic
+from tasks.contract.values import same_value
 
 __all__ = ["Grade", "Kind", "grade", "lenient"]
 
 _ANSWER_PHRASE = re.compile(r"(?:answer|答案)\s*(?:is|=|:|是|为|：)+\s*:?\s*([^\n]{1,200})", re.IGNORECASE)
-_LAST_NUMBER = re.compile(r"-?(?:\$\s*)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?")
+_LAST_NUMBER = re.compile(
+    r"(?<![\w)])-?\$?\s?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?"
+    r"|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?"
+    r"|-?\\[dt]?frac\s*\{\s*-?\d+\s*\}\s*\{\s*\d+\s*\}"
+)
 _TAIL = 4000
 
 
@@ -43,11 +49,11 @@ def grade(completion: str, gold: str, contract: ContractConfig, *, truncated: bo
 
     Never raises. Milliseconds unless the gold is not a literal, when a symbolic comparison with a hard limit may follow.
     """
-    target = read_gold(gold)
-    found = extract(completion, contract)
+    target = read_gold(_as_text(gold))
+    found = extract(_as_text(completion), contract)
     if found.span is None:
         kind = found.kind or Kind.NO_ANSWER
-        if truncated and kind in (Kind.UNCLOSED, Kind.NO_ANSWER, Kind.TAG_DRIFT):
+        if truncated and kind is not Kind.DUPLICATED:
             kind = Kind.TRUNCATED
         if target.kind is Kind.BAD_GOLD:
             kind = Kind.BAD_GOLD
@@ -62,9 +68,10 @@ def lenient(completion: str, gold: str, contract: ContractConfig) -> bool:
     Tried in turn, the first that exists decides: the answer span; the last answer block anywhere; the last `\\boxed{}`;
     the last `#### x`; the last "answer is x"; the last number.
     """
-    target = read_gold(gold)
+    target = read_gold(_as_text(gold))
     if target.kind is Kind.BAD_GOLD:
         return False
+    completion = _as_text(completion)
     found = extract(completion, contract)
     if found.span is not None:
         return _judge_spans(found, target) is Kind.RIGHT
@@ -72,7 +79,7 @@ def lenient(completion: str, gold: str, contract: ContractConfig) -> bool:
     candidate = last_block(text, contract) or last_boxed(text) or _after_hashes(text)
     if candidate is not None:
         return _judge(candidate, target) is Kind.RIGHT
-    tail = text[-_TAIL:]
+    tail = fold_unicode(text[-_TAIL:])
     phrases = _ANSWER_PHRASE.findall(tail)
     if phrases:
         phrase = phrases[-1]
@@ -81,6 +88,13 @@ def lenient(completion: str, gold: str, contract: ContractConfig) -> bool:
         tail = phrase
     numbers = _LAST_NUMBER.findall(tail)
     return bool(numbers) and _judge(numbers[-1], target) is Kind.RIGHT
+
+
+def _as_text(value: object) -> str:
+    """Columns of a data set may hold numbers or nothing where a text is meant."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value)
 
 
 def _after_hashes(text: str) -> str | None:
@@ -93,8 +107,6 @@ def _after_hashes(text: str) -> str | None:
 def _judge_spans(found: Extraction, target: Gold) -> Kind:
     """One span is judged; two must say the same."""
     if len(found.spans) > 1:
-        if any(tag in span for span in found.spans for tag in ("<",)) and len(set(found.spans)) > 1:
-            return Kind.DUPLICATED
         first, second = read(found.spans[0]), read(found.spans[-1])
         same = same_text(found.spans[0], found.spans[-1]) or (
             first.value is not None and second.value is not None and same_value(first.value, second.value)

@@ -6,16 +6,14 @@ import re
 from functools import lru_cache
 
 from tasks.contract.kinds import Kind
-from tasks.contract.units import FORBIDDEN
+from tasks.contract.words import ANSWER_WORDS, FORBIDDEN, VERBS
 
-_ANSWER_WORDS = frozenset(
-    ["so", "therefore", "thus", "hence", "then", "and", "the", "a", "an", "final", "correct", "answer", "answers", "our", "my", "your", "total", "sum", "result", "value", "solution", "number", "amount", "it", "this", "that", "which", "is", "are", "be", "equals", "equal", "to", "we", "get", "have", "find", "found", "i", "was", "were", "gives", "there", "in", "all", "of", "cost", "price", "area", "volume", "perimeter", "length", "distance", "time", "speed", "difference", "product", "quotient", "average", "mean", "median", "probability", "profit", "age", "angle", "remainder", "count"]
+_HEAD = re.compile(
+    r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+(?=(?:negative\s|minus\s)?[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]))|[A-Za-z][A-Za-z ]{0,60}:\s*"
 )
-_VERBS = frozenset(["is", "are", "equals", "equal", "was", "were", "get", "have", "find", "found", "gives", "be"])
-_HEAD = re.compile(r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+(?=[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]))|[A-Za-z][A-Za-z ]{0,60}:\s*")
 _CJK_HEAD = re.compile(
-    r"(?:(?:所以|因此|故|那么|最终|最后|正确)[,，:]?\s*)*(?:(?:答案|答|结果|得数|答数|解|值)(?:应该)?|一共|总共|共计|共|合计|总计|等于|得)?"
-    r"\s*(?:有|是|为|等于|得)?\s*[:：]?\s*(?:第(?=\d))?"
+    r"(?:(?:所以|因此|故|那么|最终|最后|正确)[,，:]?\s*)*(?:(?:答案|答|结果|得数|答数|解|值)(?:应该)?\s*(?:是|为|等于|得)?\s*[:：]?\s*)?"
+    r"(?:一共|总共|共计|共|合计|总计|等于|得|是|为)?\s*(?:有|是|为|等于|得)?\s*[:：]?\s*(?:第(?=\d))?"
 )
 _VARIABLE = re.compile(
     r"(?:\\(?:alpha|beta|gamma|theta|phi|lambda|angle|triangle|Delta)\s*)?[A-Za-z]{0,3}'?(?:_\s*(?:\{\s*\w{1,8}\s*\}|\w))?[₀-₉]*"
@@ -87,7 +85,7 @@ def list_label(body: str) -> str:
 
 
 def _is_arithmetic(part: str) -> bool:
-    part = _TIMES_LETTER.sub("*", part)
+    part = _TIMES_LETTER.sub("*", part).replace("\\sqrt", "√")
     return bool(_ARITHMETIC.fullmatch(part) and _OPERATOR.search(part)) and not _ONE_NUMBER.fullmatch(part)
 
 
@@ -120,8 +118,8 @@ def _words(body: str) -> tuple[str | None, str, str]:
     if head.endswith(":"):
         return ("", rest, "") if harmless(head[:-1]) else (None, body, "")
     words = head.lower().replace(",", " ").split()
-    introduces = words[-1] in _VERBS or words[-2:] == ["total", "of"]
-    return ("", rest, "") if introduces and all(word in _ANSWER_WORDS for word in words) else ("", body, "")
+    introduces = words[-1] in VERBS or words[-2:] == ["total", "of"]
+    return ("", rest, "") if introduces and all(word in ANSWER_WORDS for word in words) else ("", body, "")
 
 
 def without_introduction(text: str) -> str:

@@ -19,7 +19,7 @@ _FIXED = {
     "⁄": "/", "∕": "/", "／": "/",
     "、": ";", "．": ".", "｡": "。",
     "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "「": '"', "」": '"', "『": '"', "』": '"',
-    "℃": "°C", "℉": "°F", "º": "°", "˚": "°",
+    "（": " (", "℃": "°C", "℉": "°F", "º": "°", "˚": "°",
     "٫": ".", "٬": ",", "٪": "%", "﹪": "%",
     "￥": "¥", "￡": "£", "￠": "¢",
     "⩽": "≤", "≦": "≤", "⩾": "≥", "≧": "≥", "∼": "~", "～": "~", "≃": "≈", "≅": "≈", "…": "...",
@@ -83,7 +83,9 @@ _SYMBOLS = {
 }  # fmt: skip
 _TOKEN = re.compile(r"\\(?:([A-Za-z]+)\s*|(.))|([{}])|(~)", re.DOTALL)
 _DEGREE_EXPONENT = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
+_ORDINAL_EXPONENT = re.compile(r"(?<=\d)\s*\^\s*\{\s*(st|nd|rd|th)\s*\}")
 _OUTER = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("$$", "$$"), ("$", "$"))
+_OUTER_FIRST = frozenset("*_`\"'$")
 _TRAILING = ".,;。 \t\r\n"
 _BLANKS = re.compile(r"\s{2,}|[^\S ]")
 _INNER_BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*]{1,200})(?<=\S)\*\*(?![\w(*])")
@@ -104,7 +106,8 @@ def tidy(text: str) -> str:
     """`text` without layout; see the module's description."""
     text = strip_outer(fold_unicode(text))
     if "\\" in text or "{" in text or "~" in text:
-        text = strip_outer(_DEGREE_EXPONENT.sub("°", unlatex(text)))
+        text = _ORDINAL_EXPONENT.sub(r"\1", _DEGREE_EXPONENT.sub("°", unlatex(text)))
+        text = strip_outer(text)
     if "**" in text:
         text = _INNER_BOLD.sub(r"\1", text)
     if "sqrt" in text:
@@ -122,6 +125,8 @@ def strip_outer(text: str) -> str:
     for _ in range(8):
         before = text
         text = text.strip().rstrip(_TRAILING)
+        if text[:1] not in _OUTER_FIRST:
+            return text
         for left, right in _OUTER:
             inner = len(text) - len(left) - len(right)
             if inner > 0 and text.startswith(left) and text.endswith(right):

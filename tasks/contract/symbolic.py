@@ -17,7 +17,49 @@ from tasks.contract.units import read_suffix
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _FUNCTIONS = frozenset(
-    ["sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp", "sqrt", "max", "min", "gcd", "lcm", "mod", "det", "abs", "pmatrix", "bmatrix", "matrix", "vmatrix", "cases", "array", "begin", "end", "binom", "frac", "pi", "infty", "text", "mathbb", "left", "right", "cup", "cap"]
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "log",
+        "ln",
+        "exp",
+        "sqrt",
+        "max",
+        "min",
+        "gcd",
+        "lcm",
+        "mod",
+        "det",
+        "abs",
+        "pmatrix",
+        "bmatrix",
+        "matrix",
+        "vmatrix",
+        "cases",
+        "array",
+        "begin",
+        "end",
+        "binom",
+        "frac",
+        "pi",
+        "infty",
+        "text",
+        "mathbb",
+        "left",
+        "right",
+        "cup",
+        "cap",
+    ]
 )
 _ADDING = re.compile(r"(?<=[\w)}\]⦄π∞°!'])\s*[+\-±]")
 _UNIT_TEXT = re.compile(

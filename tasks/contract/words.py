@@ -1,0 +1,130 @@
+"""The word lists of answer reading: units, currencies, scales, and words that change, deny or soften a number.
+
+Data only. A word that is in no list is taken for a counted noun ("8 apples") when it can be nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNIT_NAMES: dict[str, str] = {
+    "usd": "usd us$ dollar dollars buck bucks",
+    "cent": "¢ cent cents",
+    "eur": "eur euro euros",
+    "gbp": "gbp quid",
+    "inr": "inr rs rupee rupees",
+    "cny": "cny rmb yuan 元 块 块钱 人民币",
+    "jpy": "jpy yen 日元",
+    "°": "degree degrees deg 度",
+    "°C": "celsius 摄氏度",
+    "°F": "fahrenheit 华氏度",
+    "rad": "radian radians rad",
+    "mm": "mm millimeter millimeters millimetre millimetres 毫米",
+    "cm": "cm centimeter centimeters centimetre centimetres 厘米",
+    "dm": "dm decimeter decimeters 分米",
+    "m": "m meter meters metre metres 米",
+    "km": "km kilometer kilometers kilometre kilometres 千米 公里",
+    "in": "inch inches",
+    "ft": "ft foot feet 英尺",
+    "yd": "yd yard yards",
+    "mi": "mi mile miles 英里",
+    "mg": "mg milligram milligrams 毫克",
+    "g": "g gram grams 克",
+    "kg": "kg kilogram kilograms kilo kilos 千克 公斤",
+    "t": "t ton tons tonne tonnes 吨",
+    "lb": "lb lbs",
+    "oz": "oz ounce ounces",
+    "ml": "ml milliliter milliliters millilitre millilitres 毫升",
+    "cl": "cl",
+    "l": "l liter liters litre litres 升",
+    "gal": "gal gallon gallons",
+    "ms": "ms millisecond milliseconds 毫秒",
+    "s": "s sec secs second seconds 秒",
+    "min": "min mins minute minutes 分钟",
+    "h": "h hr hrs hour hours 小时",
+    "day": "day days 天",
+    "week": "wk week weeks 周 星期",
+    "month": "month months 个月",
+    "year": "yr yrs year years 年",
+    "hz": "hz hertz",
+    "n": "n newton newtons 牛",
+    "j": "j joule joules 焦",
+    "kj": "kj",
+    "cal": "cal calorie calories",
+    "w": "w watt watts 瓦",
+    "kw": "kw kilowatt kilowatts",
+    "kwh": "kwh",
+    "v": "v volt volts 伏",
+    "ohm": "Ω ohm ohms 欧",
+    "pa": "pa pascal pascals",
+    "mol": "mol moles",
+    "K": "K kelvin kelvins",
+    "byte": "byte bytes",
+    "mb": "mb",
+    "gb": "gb",
+    "tb": "tb",
+    "kb": "kb",
+    "ha": "ha hectare hectares",
+    "person": "person people persons 人",
+    "mi/h": "mph",
+    "km/h": "kmh kph",
+}
+UNITS: dict[str, str] = {alias: name for name, aliases in _UNIT_NAMES.items() for alias in aliases.split()}
+"""Spelling -> canonical unit. "pound" is left out: it is a weight and a currency."""
+
+SINGLE_LETTER_UNITS = frozenset("mgshlLtNJWVΩCFKA")
+TWO_LETTER_UNITS = frozenset(("us", "sq", "cc", "pt", "qt", "kn", "mw", "mv", "db", "ah", "µm", "μm", "nm", "au"))
+EXPONENT_WORDS = {"sq": "^2", "square": "^2", "cubic": "^3"}
+NO_MEANING = frozenset(("unit", "units", "item", "items", "piece", "pieces", "time", "times", "pts", "point", "points"))
+"""Words that say nothing about which unit it is, so that they never make two answers differ."""
+
+PREFIX_CURRENCY = {
+    "$": "usd", "us$": "usd", "usd": "usd", "€": "eur", "eur": "eur", "£": "gbp", "gbp": "gbp", "¥": "cny", "rmb": "cny",
+    "cny": "cny", "jpy": "jpy", "₹": "inr", "rs": "inr", "rs.": "inr", "inr": "inr", "₩": "krw", "₽": "rub", "₺": "try",
+    "a$": "aud", "c$": "cad", "hk$": "hkd", "r$": "brl", "₱": "php", "₫": "vnd", "฿": "thb", "₪": "ils", "₦": "ngn",
+}  # fmt: skip
+CURRENCY_PATTERN = r"(?:(?:US|A|C|HK|R)?\$|USD|EUR|GBP|RMB|CNY|JPY|INR|Rs\.?|[€£¥₹₩₽₺₱₫฿₪₦])"
+
+SCALES = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "millions": 10**6, "billions": 10**9, "lakh": 10**5, "crore": 10**7,
+    "百万": 10**6, "千万": 10**7, "万": 10**4, "亿": 10**8, "千": 10**3, "百": 10**2,
+}  # fmt: skip
+CJK_SCALED_UNIT = re.compile(r"千[克米瓦卡焦帕伏]|百帕")
+"""Units that begin with a scale character."""
+
+_FORBIDDEN = """
+    or and not no nor none never but except without minus plus divided multiplied over under below above negative
+    than most least squared cubed squareroot factorial root mod modulo remainder base power exponent log
+    half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths
+    ninth ninths tenth tenths hundredth hundredths thousandth thousandths tens ones hundreds thousands
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety couple
+    mil mill mille mio mln bln bil mrd lac grand thou permil permille hex hexadecimal octal binary recurring repeating
+    is isn are aren was wasn were weren be been being does doesn don did didn cannot can won will would should
+    wrong incorrect false untrue unlikely invalid impossible unknown undefined opposite different otherwise instead
+    because since unless when while where maybe perhaps probably possibly likely approximately approx about around
+    roughly nearly almost estimate estimated guess guessed ish say nope nah
+    to through till until between from via versus vs either neither both any all other others another something
+    am pm oclock clock january february march april may june july august september october november december
+    jan feb mar apr jun jul aug sep sept oct nov dec bc bce
+    debt owed loss short excluding exclude excludes unsure think thinks believe infinity infinite nan inf
+    double doubled twice triple tripled thrice quadrupled halved if pi e
+"""
+FORBIDDEN = frozenset(_FORBIDDEN.split())
+"""Words beside a number that make it another number, two numbers, or no answer."""
+
+FORBIDDEN_CJK = re.compile(
+    r"或|和|与|及|不|非|没|未|无|到|至|左右|大约|约|多|余|以上|以下|以内|以外|之间|半|分之|除|减|加|乘|大于|小于|超过|"
+    r"接近|几|错|点|月(?!饼)|日(?!元)|号|平方根|平方$|立方$|次方|十|〇|零|一|二|三|四|五|六|七|八|九|吗|可能|也许|差|负|而是|另|倒数|相反"
+)
+
+_ANSWER_WORDS = """
+    so therefore thus hence then and the a an final correct answer answers our my your total sum result value solution
+    number amount it this that which is are be equals equal to we get have find found i was were gives there in all of
+    cost price area volume perimeter length distance time speed difference product quotient average mean median
+    probability profit age angle count
+"""
+ANSWER_WORDS = frozenset(_ANSWER_WORDS.split())
+"""Words that may introduce an answer in a sentence such as "So the total cost is 8"."""
+VERBS = frozenset(("is", "are", "equals", "equal", "was", "were", "get", "have", "find", "found", "gives", "be"))
