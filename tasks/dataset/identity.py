@@ -3,69 +3,69 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import fsspec
 
 from pipeline_config.data import AnySource, DataConfig, FileSource, HubSource
+from tasks.dataset.files import shown
 from tasks.errors import DataError, Retryable
+
+_CHECK = "check the url of this source, and that it can be read from this machine"
 
 
 def source_identities(data: DataConfig) -> list[Any]:
-    """One entry per distinct file or hub source: content digest of a local file, checksum of a remote one, revision of a hub set.
+    """One entry per distinct file or hub source: content digest of a local file, ETag or checksum of a remote one, digests
+    of the files of a local folder, revision of a hub set.
 
     Generators need none: their settings say everything.
 
     Raises:
         DataError: a file is missing or cannot be read.
+        Retryable: the connection to a remote one failed.
     """
-    listed = (*data.train, *data.sft_sources, *data.eval_sources)
-    sources = {source.model_dump_json(): source for source in listed}
-    return [identity for _, source in sorted(sources.items()) if (identity := _identity(source)) is not None]
+    found = {
+        repr(entry): entry for entry in map(_identity, (*data.train, *data.sft_sources, *data.eval_sources)) if entry
+    }
+    return [entry for _, entry in sorted(found.items())]
 
 
-def _identity(source: AnySource) -> Any:
+def _identity(source: AnySource) -> list[Any] | None:
     if isinstance(source, FileSource):
-        return ["file", source.url, _file_digest(source.url)]
+        return ["file", shown(source.url), file_identity(source.url)]
     if isinstance(source, HubSource):
         folder = Path(source.dataset)
         if folder.is_dir():
             files = sorted(path for path in folder.rglob("*") if path.is_file())
-            return ["folder", [[str(path.relative_to(folder)), _local_digest(path)] for path in files]]
-        return ["hub", source.dataset, source.revision]
+            return ["folder", [[str(path.relative_to(folder)), file_identity(str(path))] for path in files]]
+        return ["hub", source.dataset, source.effective_config, source.effective_split, source.revision]
     return None
 
 
-def _file_digest(url: str) -> str:
-    scheme = urlsplit(url).scheme
-    if len(scheme) <= 1 or scheme == "file":
-        return _local_digest(Path(url.removeprefix("file://")))
+def file_identity(url: str) -> str:
+    """SHA-256 of the bytes of a local file; of a remote one its ETag, else the checksum that its file system makes."""
     try:
         filesystem, path = fsspec.url_to_fs(url)
-        return str(filesystem.checksum(path))
+        protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+        if "file" in protocols:
+            stat = os.stat(path)
+            return _sha256(path, stat.st_size, stat.st_mtime_ns)
+        info = filesystem.info(path)
+        tag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
+        return str(tag).strip('"') if tag else str(filesystem.checksum(path))
     except FileNotFoundError as error:
-        raise DataError("there is no such file", where=_shown(url), fix="check the url of this source") from error
-    except (ValueError, ImportError, NotImplementedError) as error:
-        raise DataError(
-            f"cannot be opened: {error}", where=_shown(url), fix="install the fsspec package for this scheme"
-        ) from error
-    except (OSError, TimeoutError) as error:
-        raise Retryable(f"cannot be reached: {type(error).__name__}", where=_shown(url)) from error
+        raise DataError("there is no such file", where=shown(url), fix=_CHECK) from error
+    except (TimeoutError, ConnectionError) as error:
+        raise Retryable(f"the connection failed: {error}", where=shown(url), fix="check the network") from error
+    except Exception as error:  # each fsspec back end has exceptions of its own
+        raise DataError(f"cannot be read: {type(error).__name__}: {error}", where=shown(url), fix=_CHECK) from error
 
 
-def _local_digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror}", where=str(path), fix="check the url of this source"
-        ) from error
-
-
-def _shown(url: str) -> str:
-    """The URL without user, password and query, which may hold secrets."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+@lru_cache(maxsize=1024)
+def _sha256(path: str, size: int, mtime_ns: int) -> str:
+    """Digest of a local file, computed once in a process for every size and time of change."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
