@@ -60,6 +60,9 @@ def to_problem(rule: RowRule, row: object, kind: str, where: str) -> Problem:
     if not isinstance(row, Mapping):
         raise BadRow("not_an_object", f"the row is a {type(row).__name__}, not an object with named columns")
     question, gold, working = rule(row)
+    for name, text in (("question", question), ("answer", gold), ("working", working)):
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            raise BadRow("not_text", f"the {name} holds half a surrogate pair, which is no text")
     return Problem(question, gold, working, kind, "", where)
 
 

@@ -53,8 +53,19 @@ def normalise(question: str) -> str:
     text = _THOUSANDS.sub("", text.translate(_UNIFIED))
     text = _HYPHEN.sub(" ", text)
     text = _LONE_POINT.sub(" ", _LONE_BANG.sub(" ", text))
-    kept = [char if char in _OPERATORS or char == "." or _is_word(char) else " " for char in text]
-    return " ".join(_SPACED.sub(r" \1 ", "".join(kept)).split())
+    return " ".join(_SPACED.sub(r" \1 ", text.translate(_KEPT)).split())
+
+
+class _Kept(dict[int, int]):
+    """Code point -> itself for what is part of a question, else a space. Filled as characters are met."""
+
+    def __missing__(self, code: int) -> int:
+        char = chr(code)
+        self[code] = code if char in _OPERATORS or char == "." or _is_word(char) else ord(" ")
+        return self[code]
+
+
+_KEPT = _Kept()
 
 
 def _is_word(char: str) -> bool:

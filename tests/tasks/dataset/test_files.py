@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import csv
 import gzip
 import io
@@ -17,6 +18,8 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline_config.data import Columns, FileSource
 from tasks.dataset.files import MAX_LINE_BYTES, file_kind, shown
@@ -329,3 +332,24 @@ def test_numeric_golds_only(tmp_path: Path) -> None:
     assert [p.gold for p in found] == golds[:4]
     assert counts == {"read": 8, "gold_not_numeric": 4}
     assert len(read(path, columns=Columns())[0]) == 8
+
+
+@given(st.binary(max_size=300), st.sampled_from(["a.jsonl", "a.csv", "a.parquet", "a.jsonl.gz", "a.csv.xz"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_any_bytes_give_rows_or_a_data_error(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with contextlib.suppress(DataError):
+        read(path, columns=Columns(), on_bad_row="drop")
+
+
+@given(st.lists(st.text(max_size=20) | st.just('{"question": "q", "answer": "1"}')))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_good_lines_among_any_others_are_found(tmp_path: Path, lines: list[str]) -> None:
+    good = '{"question": "q", "answer": "1"}'
+    lines = [good, *(line.replace("\n", " ").replace("\ud800", "") for line in lines)]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
+    found, counts = read(path, columns=Columns(), on_bad_row="drop")
+    assert len(found) == sum(line == good for line in lines)
+    assert counts["read"] == sum(bool(line.strip()) for line in lines)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_config.data import Columns, FileSource, HubSource
 from tasks.dataset.layouts import (
@@ -197,6 +199,38 @@ def test_a_row_must_be_an_object(row: object) -> None:
     with pytest.raises(BadRow) as error:
         to_problem(gsm8k_row, row, "file/x", "row 1")
     assert error.value.reason == "not_an_object"
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    with pytest.raises(BadRow, match="the question holds half a surrogate pair"):
+        to_problem(gsm8k_row, json.loads('{"question": "\\ud83d?", "answer": "#### 1"}'), "file/x", "row 1")
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+CELLS = ANY_JSON | st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "system"]), "content": ANY_JSON}))
+NAMES = ("question", "answer", "prompt", "solution", "problem", "expected_answer", "generated_solution", "reward_model")
+
+
+@given(
+    ANY_JSON | st.dictionaries(st.sampled_from(NAMES), CELLS),
+    st.sampled_from(["gsm8k", "openmath", "dapo", "columns"]),
+)
+def test_any_row_is_a_problem_or_a_bad_row(row: object, layout: Any) -> None:
+    columns = Columns(answer="reward_model.ground_truth", working="answer") if layout == "columns" else None
+    rule = rule_for(FileSource(url="a.jsonl", layout=layout, columns=columns))
+    try:
+        problem = to_problem(rule, row, "file/a.jsonl", "row 1")
+    except BadRow as fault:
+        assert fault.reason
+        assert fault.message
+    else:
+        assert problem.question.strip() == problem.question != ""
+        assert problem.gold.strip() == problem.gold != ""
+        f"{problem.question}{problem.gold}{problem.working}".encode()
 
 
 def test_rules_and_needed_columns_of_the_known_sets() -> None:
