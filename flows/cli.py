@@ -43,14 +43,20 @@ out = Console()
 err = Console(stderr=True)
 
 Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile; `grpo-pipeline config profiles` lists them.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set grpo.beta=0.02. Repeatable.")]
-Files = Annotated[list[Path] | None, typer.Option("--config", "-c", help="A YAML file laid over the profile. Repeatable.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set grpo.beta=0.02. Repeatable.")
+]
+Files = Annotated[
+    list[Path] | None, typer.Option("--config", "-c", help="A YAML file laid over the profile. Repeatable.")
+]
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
 Force = Annotated[list[str] | None, typer.Option(help="Make this stage again although it is stored. Repeatable.")]
 ResumeFrom = Annotated[
     str | None,
-    typer.Option(help="Use this artifact (manifest path, fingerprint, stage/prefix, run id) or the `latest` SFT model as it is."),
+    typer.Option(
+        help="Use this artifact (manifest path, fingerprint, stage/prefix, run id) or the `latest` SFT model as it is."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -182,7 +188,9 @@ def find_run(store: Any, run_id: str) -> dict[str, Any]:
     chosen = names[-1:] if run_id == "latest" else [name for name in names if name.startswith(run_id)]
     if len(chosen) != 1:
         known = ", ".join(names[-5:]) or "none"
-        raise StoreError(f"no single run {run_id!r}", where=store.url, fix=f"the newest runs: {known}", cause="no_such_run")
+        raise StoreError(
+            f"no single run {run_id!r}", where=store.url, fix=f"the newest runs: {known}", cause="no_such_run"
+        )
     record: dict[str, Any] | None = store.read_record(f"runs/{chosen[0]}.json")
     if record is None:
         raise StoreError(f"the record of run {chosen[0]} cannot be read", where=store.url)
@@ -199,7 +207,9 @@ def opened(url: str | None, home: str = "grpo-runs") -> Any:
 
 
 @artifacts_app.command("ls")
-def artifacts_ls(stage: Annotated[str | None, typer.Argument()] = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def artifacts_ls(
+    stage: Annotated[str | None, typer.Argument()] = None, store: StoreUrl = None, as_json: AsJson = False
+) -> None:
     """List stored artifacts, newest first."""
     with user_errors():
         found = sorted(opened(store).list(stage), key=lambda m: m.finished_at, reverse=True)
@@ -244,8 +254,12 @@ def artifacts_verify(reference: Annotated[str | None, typer.Argument()] = None, 
 
 @artifacts_app.command("gc")
 def artifacts_gc(
-    keep_last: Annotated[int, typer.Option(min=0, help="Newest artifacts kept per stage, with all they were made from.")] = 3,
-    delete: Annotated[bool, typer.Option("--delete", help="Really delete; without it, only say what would go.")] = False,
+    keep_last: Annotated[
+        int, typer.Option(min=0, help="Newest artifacts kept per stage, with all they were made from.")
+    ] = 3,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Really delete; without it, only say what would go.")
+    ] = False,
     store: StoreUrl = None,
 ) -> None:
     """Delete old artifacts and half-written ones."""
@@ -257,7 +271,9 @@ def artifacts_gc(
 
 
 @config_app.command("show")
-def config_show(profile: Profile = "smollm2-135m", sets: Sets = None, files: Files = None, as_json: AsJson = False) -> None:
+def config_show(
+    profile: Profile = "smollm2-135m", sets: Sets = None, files: Files = None, as_json: AsJson = False
+) -> None:
     """Print the whole configuration of a profile with your changes."""
     with user_errors():
         data = configured(profile, files, sets).model_dump(mode="json")

@@ -1,7 +1,7 @@
 """The Prefect flow `grpo-pipeline`: the order of the stages, and what is kept of a run.
 
-    prefect deployment run grpo-pipeline/full -p profile=tiny
-    grpo-pipeline run --profile tiny
+prefect deployment run grpo-pipeline/full -p profile=tiny
+grpo-pipeline run --profile tiny
 """
 
 from __future__ import annotations
@@ -104,4 +104,3 @@ class TooLate(PipelineError):
 
     exit_code = 23
     default_cause = "too_late"
-

@@ -39,11 +39,11 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]
         port = probe.getsockname()[1]
     log_file.parent.mkdir(parents=True, exist_ok=True)
     watched, held = os.pipe()
+    supervisor = [sys.executable, "-m", "tasks.process.supervisor", "--grace", "3", "--parent-fd", str(watched)]
     try:
         with log_file.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tasks.process.supervisor", "--grace", "3", "--parent-fd", str(watched), "--"]
-                + _uvicorn(port),
+                [*supervisor, "--", *_uvicorn(port)],
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),

@@ -48,7 +48,9 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ConfigError(f"holds a {type(data).__name__}, not a mapping of sections", where=where, fix="see `config show`")
+        raise ConfigError(
+            f"holds a {type(data).__name__}, not a mapping of sections", where=where, fix="see `config show`"
+        )
     return data
 
 
@@ -85,7 +87,9 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     path = key.strip().split(".")
     if not equals or not all(part.isidentifier() for part in path):
-        raise ConfigError(f"{text!r} is not of the form a.b=value", where="--set", fix="for example --set grpo.beta=0.02")
+        raise ConfigError(
+            f"{text!r} is not of the form a.b=value", where="--set", fix="for example --set grpo.beta=0.02"
+        )
     try:
         parsed = yaml.load(value, Loader=_PlainLoader)  # noqa: S506
     except yaml.YAMLError as error:
@@ -108,7 +112,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping) and value.get("kind", old.get("kind")) == old.get("kind"):
+        if (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("kind", old.get("kind")) == old.get("kind")
+        ):
             merged[key] = merge(old, value)
         else:
             merged[key] = value

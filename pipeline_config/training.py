@@ -143,5 +143,6 @@ class VLLMSettings(Section):
     """Share of GPU memory that the engine may take, next to the trainer."""
     sleep_mode: bool = False
     """Give the engine's memory back during the update (weights are pushed again each step)."""
-    enforce_eager: bool = False
-    """Skip CUDA graphs and compilation: quicker start, slower decoding. Gate and evaluation only; TRL's colocated engine has its own."""
+    enforce_eager: bool = True
+    """Skip compilation and CUDA graphs in the gate's and evaluation's engine: they decode for seconds, compiling takes a minute.
+    GRPO's engine always compiles."""

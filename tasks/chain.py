@@ -18,6 +18,7 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.dataset.identity import source_identities
 from tasks.errors import ConfigError
 from tasks.stage import Stage, file_digest, folder_digest
+from tasks.training.backend import backend_of
 
 Parents = Mapping[str, Manifest]
 
@@ -28,7 +29,6 @@ ROLLOUT = ("temperature", "top_p", "top_k", "min_p", "num_generations", "max_com
 def backend_terms(config: PipelineConfig) -> dict[str, Any]:
     """How a stage computes, as far as that changes its result."""
     return {
-        "backend": config.run.backend,
         "device": config.run.device,
         "dtype": config.model.dtype,
         "load_in_4bit": config.model.load_in_4bit,
@@ -67,7 +67,9 @@ def model_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     if folder.is_dir():
         # A changed local model is noticed by its files' sizes and times; the stage then digests the contents.
         terms["files"] = sorted(
-            [entry.name, entry.stat().st_size, entry.stat().st_mtime_ns] for entry in folder.iterdir() if entry.is_file()
+            [entry.name, entry.stat().st_size, entry.stat().st_mtime_ns]
+            for entry in folder.iterdir()
+            if entry.is_file()
         )
     return terms
 
@@ -89,6 +91,7 @@ def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
 def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
         "sft": _semantic(config.sft.model_dump(mode="json")),
+        "trained_by": backend_of(config, config.sft),
         "backend": backend_terms(config),
         "template": template_terms(config),
         "model": parents["model"].content_digest,
@@ -114,6 +117,7 @@ def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "grpo": _semantic(config.grpo.model_dump(mode="json")),
         "vllm": config.vllm.model_dump(mode="json", exclude={"enforce_eager"}),
         "max_context": config.model.max_context,
+        "trained_by": backend_of(config, config.grpo),
         "backend": backend_terms(config),
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
@@ -164,9 +168,25 @@ SAMPLING = ("torch", "transformers", "vllm")
 
 MODEL = Stage("model", "model", 1, (), model_terms, ("transformers",), computes=False)
 DATASET = Stage("dataset", "dataset", 1, ("model",), dataset_terms, ("transformers",), computes=False)
-SFT = Stage("sft", "sft", 1, ("model", "dataset"), sft_terms, TRAINING)
+SFT = Stage(
+    "sft",
+    "sft",
+    1,
+    ("model", "dataset"),
+    sft_terms,
+    (*TRAINING, "unsloth"),
+    backend=lambda config: backend_of(config, config.sft),
+)
 GATE = Stage("format_gate", "format_gate", 1, ("sft", "dataset"), gate_terms, SAMPLING)
-GRPO = Stage("grpo", "grpo", 1, ("sft", "dataset"), grpo_terms, (*TRAINING, "vllm"))
+GRPO = Stage(
+    "grpo",
+    "grpo",
+    1,
+    ("sft", "dataset"),
+    grpo_terms,
+    (*TRAINING, "unsloth", "vllm"),
+    backend=lambda config: backend_of(config, config.grpo),
+)
 EVALUATE_BASE = Stage("evaluate_base", "evaluate", 1, ("model", "dataset"), evaluate_terms, SAMPLING)
 EVALUATE_SFT = Stage("evaluate_sft", "evaluate", 1, ("sft", "dataset"), evaluate_terms, SAMPLING)
 EVALUATE_GRPO = Stage("evaluate_grpo", "evaluate", 1, ("grpo", "dataset"), evaluate_terms, SAMPLING)

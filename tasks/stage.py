@@ -29,6 +29,7 @@ from tasks.errors import StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
+from tasks.training.unsloth import BACKEND_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 NEIGHBOURS = 50
@@ -49,6 +50,7 @@ class Stage:
         terms: the part of the configuration, and of its parents' files, that its result depends on.
         libraries: distributions whose version is a term.
         computes: needs the GPU, when there is one.
+        backend: which library trains; read by the stage process before its first import.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Stage:
     terms: Terms
     libraries: tuple[str, ...] = ()
     computes: bool = True
+    backend: Callable[[PipelineConfig], str] = field(default=lambda config: "none")
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,7 @@ def why(stage: Stage, terms: Mapping[str, Any], store: Store) -> str:
     return shown + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
 
 
-def execute(
-    stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool = False
-) -> Outcome:
+def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool = False) -> Outcome:
     """Return the stage's artifact, making it if need be.
 
     Raises:
@@ -233,7 +234,7 @@ def _make(
     ended = run_supervised(
         stage_argv(spec),
         cwd=Path.cwd(),
-        env=_environment(config, work),
+        env=_environment(stage, config, work),
         log_path=work / "stage.log",
         on_line=lambda line: settings.log(f"{stage.name} | {line}"),
         on_poll=_progress_reader(work, settings),
@@ -283,7 +284,9 @@ def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
             marker.write_text(run_id, encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"the work directory cannot be written: {error.strerror}", where=str(work), fix="check run.home and the disk"
+            f"the work directory cannot be written: {error.strerror}",
+            where=str(work),
+            fix="check run.home and the disk",
         ) from error
 
 
@@ -298,7 +301,7 @@ def _count_attempt(work: Path) -> int:
     return before + 1
 
 
-def _environment(config: PipelineConfig, work: Path) -> dict[str, str]:
+def _environment(stage: Stage, config: PipelineConfig, work: Path) -> dict[str, str]:
     """The stage's environment: ours, plus what makes it repeatable and quiet."""
     env = dict(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH", "")]))
@@ -307,6 +310,7 @@ def _environment(config: PipelineConfig, work: Path) -> dict[str, str]:
     env.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     env.setdefault("DO_NOT_TRACK", "1")
     env.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    env[BACKEND_VARIABLE] = stage.backend(config)
     # Unsloth writes patched trainers here; a folder shared between processes or versions is a known race.
     env["UNSLOTH_COMPILE_LOCATION"] = str(work / "unsloth_compiled_cache")
     if config.run.threads:

@@ -63,7 +63,9 @@ def decide(m: dict[str, Any], gate: GateSettings) -> tuple[str, str, str]:
             "raise grpo.max_completion_length, or teach shorter working in SFT",
         )
     if m["format_rate_low"] < gate.min_format_rate:
-        drifted = sum(m["kinds"].get(kind, 0) for kind in ("tag_drift", "no_answer", "unclosed", "misordered", "duplicated"))
+        drifted = sum(
+            m["kinds"].get(kind, 0) for kind in ("tag_drift", "no_answer", "unclosed", "misordered", "duplicated")
+        )
         common = max(
             ((c, kind) for kind, c in m["kinds"].items() if kind not in ("right", "wrong")), default=(0, "malformed")
         )[1]

@@ -16,6 +16,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from pipeline_config.pipeline import PipelineConfig
+from pipeline_config.training import GRPOSettings
 from tasks.contract.prompts import encode_prompt, messages
 from tasks.errors import ConfigError, ModelError
 from tasks.grpo.arithmetic import aligned_save_steps, steps_per_window
@@ -24,10 +25,11 @@ from tasks.grpo.rollouts import logging_rollouts
 from tasks.process.context import StageContext, StageResult
 from tasks.rewards.build import build_rewards
 from tasks.sampling.sampler import uses_vllm
-from tasks.training.arguments import common_arguments, effective_config, peft_config
+from tasks.training.arguments import common_arguments, effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_tokenizer
 from tasks.training.saving import save_merged, storage_dtype
+from tasks.training.unsloth import in_use, load_with_adapter
 
 
 def prompts_of(rows: list[dict[str, Any]], config: PipelineConfig) -> Dataset:
@@ -45,7 +47,7 @@ def grpo_arguments(ctx: StageContext, device: torch.device, weights: list[float]
     settings, config = ctx.config.grpo, ctx.config
     vllm = uses_vllm(config, device)
     try:
-        return GRPOConfig(
+        arguments = GRPOConfig(
             **common_arguments(ctx, settings, device),
             model_init_kwargs={
                 "dtype": "float32" if settings.method == "full" or device.type == "cpu" else "bfloat16",
@@ -65,7 +67,8 @@ def grpo_arguments(ctx: StageContext, device: torch.device, weights: list[float]
             loss_type=settings.loss_type,
             scale_rewards=settings.scale_rewards,
             epsilon=settings.epsilon,
-            epsilon_high=settings.epsilon_high,
+            # Unset means epsilon to TRL, and a default of its own to unsloth.
+            epsilon_high=settings.epsilon if settings.epsilon_high is None else settings.epsilon_high,
             mask_truncated_completions=settings.mask_truncated_completions,
             reward_weights=weights,
             save_steps=aligned_save_steps(settings),
@@ -75,9 +78,24 @@ def grpo_arguments(ctx: StageContext, device: torch.device, weights: list[float]
             vllm_gpu_memory_utilization=config.vllm.gpu_memory_utilization,
             vllm_enable_sleep_mode=config.vllm.sleep_mode,
             vllm_max_model_length=config.model.max_context,
+            vllm_importance_sampling_correction=True,
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"TRL refuses this configuration: {error}", where="grpo") from error
+    # Unsloth switches the scaling off for dr_grpo; the setting decides, not the back end.
+    arguments.scale_rewards = settings.scale_rewards
+    return arguments
+
+
+def wanted_arguments(settings: GRPOSettings) -> dict[str, Any]:
+    """Settings that a back end must not change: each alters what is learnt."""
+    names = (
+        "learning_rate lr_scheduler_type warmup_steps weight_decay max_grad_norm max_steps num_generations num_iterations "
+        "per_device_train_batch_size gradient_accumulation_steps max_completion_length temperature top_p top_k min_p beta "
+        "loss_type scale_rewards epsilon mask_truncated_completions"
+    )
+    data = settings.model_dump(mode="json")
+    return {name: data[name] for name in names.split()}
 
 
 def check_prompt_ids(trainer: GRPOTrainer, rows: list[dict[str, Any]], config: PipelineConfig) -> None:
@@ -104,6 +122,7 @@ def run(ctx: StageContext) -> StageResult:
     """Train and write the merged model."""
     config, settings = ctx.config, ctx.config.grpo
     device = device_of(config)
+    with_unsloth = in_use()
     start = ctx.inputs["sft"] / "model"
     tokenizer = load_tokenizer(start, config)
     rows = pq.read_table(ctx.inputs["dataset"] / "train.parquet").to_pylist()
@@ -120,26 +139,29 @@ def run(ctx: StageContext) -> StageResult:
     asked = arguments.to_dict()
     window = steps_per_window(settings)
     trainer = GRPOTrainer(
-        model=str(start),
+        model=load_with_adapter(start, config, settings, ctx.seed, arguments.use_vllm) if with_unsloth else str(start),
         reward_funcs=rewards,
         args=arguments,
         train_dataset=prompts_of(rows, config),
         processing_class=tokenizer,
-        peft_config=peft_config(settings),
+        peft_config=None if with_unsloth else peft_config(settings),
         callbacks=[StageCallback(ctx, "grpo", window)],
     )
     watchdog = Watchdog(ctx)
     trainer.add_callback(watchdog.callback)
     trainer.add_callback(InitialKL(settings))
     check_prompt_ids(trainer, rows, config)
-    dtype = storage_dtype(trainer.accelerator.unwrap_model(trainer.model))
+    used = trainer.args.to_dict()
+    refuse_overrides(wanted_arguments(settings), used, "unsloth" if with_unsloth else "trl")
+    dtype = storage_dtype(start)
     trainer.remove_callback(PrinterCallback)
     ctx.saves_on_stop = True
     checkpoint, resumed_from = resume_point(ctx)
     outcome = trainer.train(resume_from_checkpoint=checkpoint)
     watchdog.raise_if_stopped()
     raise_if_stopped(ctx, trainer.state.global_step)
-    sizes = save_merged(trainer.accelerator.unwrap_model(trainer.model), tokenizer, Path(ctx.out), dtype)
+    policy = trainer.accelerator.unwrap_model(trainer.model)
+    sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
     if rollouts.exists():
         shutil.copyfile(rollouts, ctx.out / "rollouts.jsonl")
     history = [row for row in trainer.state.log_history if "reward" in row]
@@ -158,6 +180,6 @@ def run(ctx: StageContext) -> StageResult:
             "rollout_engine": "vllm" if arguments.use_vllm else "transformers",
             **sizes,
         },
-        effective_config=effective_config(asked, trainer.args.to_dict()),
+        effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},
         notes=watchdog.notes,
     )

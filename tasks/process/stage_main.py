@@ -28,6 +28,7 @@ from tasks.process.failures import classify
 from tasks.process.jsonio import read_json, write_json
 from tasks.process.secrets import mask_secrets
 from tasks.process.watchdog import Watchdog
+from tasks.training.unsloth import import_first
 
 Entry = Callable[[StageContext], StageResult]
 
@@ -112,6 +113,7 @@ def load_entry(stage: str) -> Entry:
         raise ConfigError(
             f"there is no stage {stage!r}", where="stage in spec.json", fix=f"one of {', '.join(ENTRIES)}"
         )
+    import_first()
     return cast(Entry, importlib.import_module(ENTRIES[stage]).run)
 
 

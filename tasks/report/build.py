@@ -27,7 +27,10 @@ def verdict(data: dict[str, Any], words: dict[str, str]) -> str:
     pair = next((c for c in data["comparisons"] if c["name"] == "SFT → GRPO"), None)
     gain = scores["GRPO"]["rate"] - scores["SFT"]["rate"]
     text = words["result"].format(
-        sft=f"{scores['SFT']['rate']:.1%}", grpo=f"{scores['GRPO']['rate']:.1%}", gain=f"{gain * 100:+.1f}", n=scores["GRPO"]["n"]
+        sft=f"{scores['SFT']['rate']:.1%}",
+        grpo=f"{scores['GRPO']['rate']:.1%}",
+        gain=f"{gain * 100:+.1f}",
+        n=scores["GRPO"]["n"],
     )
     if pair and pair["n"]:
         text += " " + words["significant" if pair["p"] < 0.05 else "not_significant"].format(p=f"{pair['p']:.2g}")

@@ -53,16 +53,18 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
     """
     manifests = _manifests(record, store)
     folders = {name: store.local_folder(manifest) for name, manifest in manifests.items()}
-    grpo_rows = read_jsonl(folders["grpo"] / "metrics.jsonl") if "grpo" in folders else _unfinished(record, work, "grpo")
+    grpo_rows = (
+        read_jsonl(folders["grpo"] / "metrics.jsonl") if "grpo" in folders else _unfinished(record, work, "grpo")
+    )
     sft_rows = read_jsonl(folders["sft"] / "metrics.jsonl") if "sft" in folders else _unfinished(record, work, "sft")
     items = {name: read_jsonl(folders[name] / "items.jsonl") for name, _ in MODELS if name in folders}
     gate = dict(manifests["format_gate"].metrics) if "format_gate" in manifests else None
     return {
         "record": record,
-        "stages": [_stage_row(item, manifests.get(item["stage"]), folders.get(item["stage"])) for item in record["stages"]],
-        "scores": [
-            {"name": label, **manifests[name].metrics} for name, label in MODELS if name in manifests
+        "stages": [
+            _stage_row(item, manifests.get(item["stage"]), folders.get(item["stage"])) for item in record["stages"]
         ],
+        "scores": [{"name": label, **manifests[name].metrics} for name, label in MODELS if name in manifests],
         "comparisons": _comparisons(items),
         "flipped": _flipped(items.get("evaluate_sft", []), items.get("evaluate_grpo", [])),
         "gate": gate,
@@ -72,7 +74,9 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
         "files": _files(folders, manifests),
         "curves": _curves(sft_rows, grpo_rows),
         "rollouts": _spread(read_jsonl(folders["grpo"] / "rollouts.jsonl")) if "grpo" in folders else [],
-        "gate_samples": read_jsonl(folders["format_gate"] / "samples.jsonl")[:MAX_SAMPLES] if "format_gate" in folders else [],
+        "gate_samples": read_jsonl(folders["format_gate"] / "samples.jsonl")[:MAX_SAMPLES]
+        if "format_gate" in folders
+        else [],
         "notes": [(name, note) for name, m in manifests.items() for note in m.notes],
         "lineage": [
             {
@@ -114,7 +118,11 @@ def _unfinished(record: dict[str, Any], work: Path | None, stage: str) -> list[d
 
 
 def _stage_row(item: dict[str, Any], manifest: Manifest | None, folder: Path | None) -> dict[str, Any]:
-    return {**item, "size_mb": manifest.size_bytes / 1e6 if manifest else None, "folder": str(folder) if folder else None}
+    return {
+        **item,
+        "size_mb": manifest.size_bytes / 1e6 if manifest else None,
+        "folder": str(folder) if folder else None,
+    }
 
 
 def _comparisons(items: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -157,12 +165,19 @@ def _json(path: Path) -> Any:
 
 
 def _files(folders: dict[str, Path], manifests: dict[str, Manifest]) -> list[dict[str, Any]]:
-    wanted = (("export", ".gguf"), ("export", "Modelfile"), ("grpo", "model.safetensors"), ("grpo", "adapter_model.safetensors"))
+    wanted = (
+        ("export", ".gguf"),
+        ("export", "Modelfile"),
+        ("grpo", "model.safetensors"),
+        ("grpo", "adapter_model.safetensors"),
+    )
     found = []
     for stage, ending in wanted:
         for entry in manifests[stage].files if stage in manifests else ():
             if entry.path.endswith(ending):
-                found.append({"path": str(folders[stage] / "files" / entry.path), "mb": entry.size / 1e6, "stage": stage})
+                found.append(
+                    {"path": str(folders[stage] / "files" / entry.path), "mb": entry.size / 1e6, "stage": stage}
+                )
                 if not Path(found[-1]["path"]).exists():
                     found[-1]["path"] = str(folders[stage] / entry.path)
     return found

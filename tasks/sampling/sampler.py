@@ -100,9 +100,7 @@ class Sampler:
             ),
         )
         # Prompts of like length together waste the least on padding.
-        order = sorted(
-            (i for i in range(len(prompts)) for _ in range(settings.n)), key=lambda i: (len(prompts[i]), i)
-        )
+        order = sorted((i for i in range(len(prompts)) for _ in range(settings.n)), key=lambda i: (len(prompts[i]), i))
         found: list[list[Completion]] = [[] for _ in prompts]
         size = self.config.evaluation.batch_size
         for start in range(0, len(order), size):

@@ -23,6 +23,7 @@ from tasks.training.arguments import common_arguments, effective_config, peft_co
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_model, load_tokenizer
 from tasks.training.saving import save_merged, storage_dtype
+from tasks.training.unsloth import in_use, load_with_adapter
 
 IGNORED = -100
 
@@ -56,6 +57,7 @@ def run(ctx: StageContext) -> StageResult:
     """Train and write the merged model."""
     config = ctx.config
     device = device_of(config)
+    with_unsloth = in_use()
     folder = model_folder(ctx.inputs["model"], config.model.source, config.model.revision)
     tokenizer = load_tokenizer(folder, config)
     rows = pq.read_table(ctx.inputs["dataset"] / "sft.parquet").to_pylist()
@@ -63,9 +65,13 @@ def run(ctx: StageContext) -> StageResult:
     supervised = sum(label != IGNORED for row in encoded for label in row["labels"])
     ctx.log(f"{len(encoded)} traces, {supervised} supervised tokens, {refused} refused as longer than sft.max_length")
 
-    # Master weights in 32-bit; autocast does the arithmetic in bfloat16 on a GPU.
-    model = load_model(folder, config, device, torch.float32)
-    dtype = storage_dtype(model)
+    if with_unsloth:
+        model = load_with_adapter(folder, config, config.sft, ctx.seed, rollouts=False)
+    else:
+        # Master weights in 32-bit, or 16-bit below an adapter; autocast does the arithmetic in bfloat16 on a GPU.
+        full = config.sft.method == "full" or device.type == "cpu"
+        model = load_model(folder, config, device, torch.float32 if full else torch.bfloat16)
+    dtype = storage_dtype(folder)
     arguments = SFTConfig(
         **common_arguments(ctx, config.sft, device),
         num_train_epochs=config.sft.num_train_epochs,
@@ -83,14 +89,14 @@ def run(ctx: StageContext) -> StageResult:
         train_dataset=Dataset.from_list(encoded),
         processing_class=tokenizer,
         callbacks=[StageCallback(ctx, "sft")],
-        peft_config=peft_config(config.sft),
+        peft_config=None if with_unsloth else peft_config(config.sft),
     )
     trainer.remove_callback(PrinterCallback)
     ctx.saves_on_stop = True
     checkpoint, resumed_from = resume_point(ctx)
     outcome = trainer.train(resume_from_checkpoint=checkpoint)
     raise_if_stopped(ctx, trainer.state.global_step)
-    sizes = save_merged(trainer.model, tokenizer, Path(ctx.out), dtype)
+    sizes = save_merged(trainer.model, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None)
     return StageResult(
         metrics={
             "train_loss": float(outcome.training_loss),
@@ -101,6 +107,9 @@ def run(ctx: StageContext) -> StageResult:
             "resumed_from_step": resumed_from,
             **sizes,
         },
-        effective_config=effective_config(asked, trainer.args.to_dict()),
+        effective_config={
+            "backend": "unsloth" if with_unsloth else "trl",
+            **effective_config(asked, trainer.args.to_dict()),
+        },
         notes=[f"{refused} traces were longer than sft.max_length and were left out"] if refused else [],
     )

@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig
 
 from pipeline_config.training import Optimization
+from tasks.errors import ConfigError
 from tasks.process.context import StageContext
 
 
@@ -55,7 +56,9 @@ def peft_config(settings: Optimization) -> LoraConfig | None:
 def effective_config(asked: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
     """What the trainer really runs with, and every value that it changed after construction."""
     changed = {
-        key: {"asked": asked[key], "used": used[key]} for key in sorted(used) if key in asked and asked[key] != used[key]
+        key: {"asked": asked[key], "used": used[key]}
+        for key in sorted(used)
+        if key in asked and asked[key] != used[key]
     }
     plain = {key: value for key, value in sorted(used.items()) if isinstance(value, str | int | float | bool | None)}
     # Paths and hub tokens say nothing about the result.
@@ -63,3 +66,27 @@ def effective_config(asked: dict[str, Any], used: dict[str, Any]) -> dict[str, A
         plain.pop(key, None)
         changed.pop(key, None)
     return {"arguments": plain, "changed_by_the_trainer": changed}
+
+
+def refuse_overrides(wanted: dict[str, Any], used: dict[str, Any], backend: str) -> None:
+    """Compare what was asked with what the constructed trainer holds; a difference in what is learnt is an error.
+
+    Raises:
+        ConfigError: naming every setting that the back end changed.
+    """
+    changed = []
+    for name, value in wanted.items():
+        held = used.get(name, value)
+        if isinstance(value, float | int) and isinstance(held, float | int):
+            same = abs(float(value) - float(held)) <= 1e-12 * max(1.0, abs(float(value)))
+        else:
+            same = str(value) == str(getattr(held, "value", held))
+        if not same:
+            changed.append(f"{name}: asked {value!r}, trains with {held!r}")
+    if changed:
+        raise ConfigError(
+            f"the back end {backend} changed settings that decide what is learnt: {'; '.join(changed)}",
+            where="grpo",
+            fix="ask for the values it insists on, or set run.backend=trl",
+            cause="backend_overrides",
+        )

@@ -80,4 +80,6 @@ def resume_point(ctx: StageContext) -> tuple[str | None, int | None]:
 def raise_if_stopped(ctx: StageContext, step: int) -> None:
     """After `train()` returned: was it the end, or a stop?"""
     if ctx.stop_requested():
-        raise Interrupted(f"stopped on request at step {step}; the checkpoint is kept", fix="run again to go on from it")
+        raise Interrupted(
+            f"stopped on request at step {step}; the checkpoint is kept", fix="run again to go on from it"
+        )

@@ -66,7 +66,9 @@ def load_tokenizer(folder: Path, config: PipelineConfig) -> PreTrainedTokenizerB
         )
     if tokenizer.eos_token_id is None:
         raise ModelError(
-            "the tokenizer names no EOS token, so no completion would ever end", where=config.model.source, cause="no_eos"
+            "the tokenizer names no EOS token, so no completion would ever end",
+            where=config.model.source,
+            cause="no_eos",
         )
     tokenizer.chat_template = trained_template(template, config.contract)
     if tokenizer.pad_token_id is None:

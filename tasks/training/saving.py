@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tasks.errors import NonFinite
 
 
 def save_merged(
-    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, out: Path, dtype: torch.dtype
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    out: Path,
+    dtype: torch.dtype,
+    merge_into: Path | None = None,
 ) -> dict[str, int | str]:
     """Write `out/model` (merged weights in `dtype`, safetensors) and, for LoRA, `out/adapter`.
+
+    Args:
+        merge_into: model folder whose 16-bit weights the adapter is merged into, for a policy whose own base weights
+            are 4-bit or shared with a rollout engine; merging into those would round or disturb them.
 
     Returns counts for the manifest: trainable and total parameters.
 
@@ -24,6 +33,9 @@ def save_merged(
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if isinstance(model, PeftModel):
         model.save_pretrained(str(out / "adapter"))
+        if merge_into is not None:
+            base = AutoModelForCausalLM.from_pretrained(str(merge_into), dtype=dtype, use_safetensors=True)
+            model = PeftModel.from_pretrained(base, str(out / "adapter"))
         model = model.merge_and_unload()  # type: ignore[operator]
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
@@ -46,6 +58,8 @@ def _keep_sentencepiece(tokenizer: PreTrainedTokenizerBase, folder: Path) -> Non
         target.write_bytes(source.read_bytes())
 
 
-def storage_dtype(model: PreTrainedModel) -> torch.dtype:
-    """16-bit type in which the model was published: float16 stays float16, everything else becomes bfloat16."""
-    return torch.float16 if getattr(model.config, "dtype", None) == torch.float16 else torch.bfloat16
+def storage_dtype(folder: Path) -> torch.dtype:
+    """16-bit type in which a model folder was published: float16 stays float16, everything else becomes bfloat16."""
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    published = settings.get("dtype") or settings.get("torch_dtype")
+    return torch.float16 if published == "float16" else torch.bfloat16

@@ -1,0 +1,56 @@
+"""The unsloth back end: adapters over 16-bit or 4-bit weights, rollouts through vLLM on the same weights.
+
+Unsloth patches TRL when it is imported, so `import_first` must run before anything imports trl or transformers.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline_config.pipeline import PipelineConfig
+from pipeline_config.training import Optimization
+
+BACKEND_VARIABLE = "GRPO_PIPELINE_BACKEND"
+
+
+def in_use() -> bool:
+    """Whether this stage process trains with unsloth; the stage runner has then imported it first."""
+    return os.environ.get(BACKEND_VARIABLE) == "unsloth"
+
+
+def import_first() -> None:
+    """Import unsloth, if this stage process trains with it, before anything imports trl or transformers."""
+    if in_use():
+        import unsloth  # noqa: F401
+
+
+def load_with_adapter(folder: Path, config: PipelineConfig, settings: Optimization, seed: int, rollouts: bool) -> Any:
+    """The model with a fresh adapter: switched off, it is the SFT model, so KL is measured against that.
+
+    Args:
+        rollouts: start vLLM on the shared weights (GRPO), or not (SFT).
+    """
+    from unsloth import FastLanguageModel
+
+    lora = settings.lora
+    model, _ = FastLanguageModel.from_pretrained(
+        model_name=str(folder),
+        max_seq_length=config.model.max_context,
+        load_in_4bit=config.model.load_in_4bit,
+        fast_inference=rollouts,
+        max_lora_rank=lora.r,
+        gpu_memory_utilization=config.vllm.gpu_memory_utilization,
+        trust_remote_code=config.model.trust_remote_code,
+        random_state=seed,
+    )
+    return FastLanguageModel.get_peft_model(
+        model,
+        r=lora.r,
+        target_modules=list(lora.target_modules),
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+        random_state=seed,
+    )
