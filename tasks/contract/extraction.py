@@ -13,7 +13,7 @@ from pipeline_config.contract import ContractConfig
 from tasks.contract.drift import find_drift
 from tasks.contract.kinds import Kind
 
-_END_MARK = re.compile(r"(?:\s*(?:<\|[\w.\- ]{1,40}\|>|</s>|<eos>|<pad>|<end_of_turn>|<｜[^｜<>]{1,40}｜>))+\s*\Z")
+_END_MARK = re.compile(r"\s*(<\|[^|<>]{1,40}\|>|</s>|<eos>|<pad>|<end_of_turn>|<｜[^｜<>]{1,40}｜>)\s*\Z")
 _MARK_ENDS = ("|>", "｜>", "</s>", "<eos>", "<pad>", "<end_of_turn>")
 _MARK_TAIL = 400
 _MAX_ANSWER_TAGS = 4
@@ -41,7 +41,7 @@ def extract(completion: str, contract: ContractConfig) -> Extraction:
 
     Two answer blocks are returned as two `spans` (grading decides whether they say the same); more tags are spam.
     """
-    text = strip_end_marks(completion)
+    text = strip_end_marks(completion, contract)
     start, end = contract.reasoning_start, contract.reasoning_end
     opens, closes = contract.answer_start, contract.answer_end
     ends = text.count(end)
@@ -74,13 +74,16 @@ def extract(completion: str, contract: ContractConfig) -> Extraction:
     return Extraction(span=spans[-1], kind=None, well_formed=well_formed, spans=spans)
 
 
-def strip_end_marks(text: str) -> str:
+def strip_end_marks(text: str, contract: ContractConfig) -> str:
     """`text` without end-of-turn or padding tokens that were decoded at its end (`<|im_end|>`, `</s>`)."""
     tail = text[-_MARK_TAIL:]
-    if not tail.rstrip().endswith(_MARK_ENDS):
-        return text
-    found = _END_MARK.search(tail)
-    return text[: len(text) - len(tail) + found.start()] if found else text
+    kept = len(tail)
+    while tail[:kept].rstrip().endswith(_MARK_ENDS):
+        found = _END_MARK.search(tail, 0, kept)
+        if not found or found.group(1) in contract.tags:
+            break
+        kept = found.start()
+    return text[: len(text) - len(tail) + kept]
 
 
 def last_block(text: str, contract: ContractConfig) -> str | None:
@@ -143,6 +146,6 @@ def _without_block(working: str, after: str, contract: ContractConfig) -> Extrac
         return _malformed(Kind.TAG_DRIFT, drift)
     if has_open:
         return _malformed(Kind.UNCLOSED)
-    if has_close or (contract.answer_start in working and contract.answer_end in working):
+    if contract.answer_start in working and (has_close or contract.answer_end in working):
         return _malformed(Kind.MISORDERED)
     return _malformed(Kind.NO_ANSWER)

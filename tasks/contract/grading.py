@@ -18,7 +18,7 @@ __all__ = ["Grade", "Kind", "grade", "lenient"]
 
 _ANSWER_PHRASE = re.compile(r"(?:answer|答案)\s*(?:is|=|:|是|为|：)+\s*:?\s*([^\n]{1,200})", re.IGNORECASE)
 _LAST_NUMBER = re.compile(
-    r"(?<![\w)])-?\$?\s?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?"
+    r"(?<![\w)])-?(?:\$\s?)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?"
     r"|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?"
     r"|-?\\[dt]?frac\s*\{\s*-?\d+\s*\}\s*\{\s*\d+\s*\}"
 )
@@ -75,7 +75,7 @@ def lenient(completion: str, gold: str, contract: ContractConfig) -> bool:
     found = extract(completion, contract)
     if found.span is not None:
         return _judge_spans(found, target) is Kind.RIGHT
-    text = strip_end_marks(completion)
+    text = strip_end_marks(completion, contract)
     candidate = last_block(text, contract) or last_boxed(text) or _after_hashes(text)
     if candidate is not None:
         return _judge(candidate, target) is Kind.RIGHT
