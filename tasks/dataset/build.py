@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
-from pipeline_config.data import AnySource, DataConfig, FileSource, HubSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import AnySource, FileSource, HubSource
 from tasks.dataset.generators import GeneratorSource, generate
 from tasks.dataset.layouts import BadRow
 from tasks.dataset.pools import Entry, Pools

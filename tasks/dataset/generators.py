@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from pipeline_config.data import ArithmeticSource, LegsSource, SumSource, WordSource
+from pipeline_config.sources import ArithmeticSource, LegsSource, SumSource, WordSource
 from tasks.dataset.problem import Problem
 from tasks.dataset.templates import ANIMALS, NAMES, STORIES, THINGS, Story
 

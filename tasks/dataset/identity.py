@@ -10,7 +10,8 @@ from typing import Any
 
 import fsspec
 
-from pipeline_config.data import AnySource, DataConfig, FileSource, HubSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import AnySource, FileSource, HubSource
 from tasks.dataset.files import shown
 from tasks.errors import DataError, Retryable
 

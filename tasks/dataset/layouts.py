@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline_config.data import Columns, FileSource, HubSource, Layout, columns_of, layout_of
+from pipeline_config.sources import Columns, FileSource, HubSource, Layout, columns_of, layout_of
 from tasks.dataset.problem import Problem
 
 Row = Mapping[str, Any]

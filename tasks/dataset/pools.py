@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pipeline_config.data import AnySource, DataConfig, FileSource, HubSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import AnySource, FileSource, HubSource
 from tasks.contract.answers import same_answer
 from tasks.dataset.problem import Problem, content_digest, unit_hash
 from tasks.dataset.sources import problems

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline_config.data import AnySource, FileSource, HubSource
+from pipeline_config.sources import AnySource, FileSource, HubSource
 from tasks.dataset.pools import Entry, Pools
 from tasks.dataset.problem import gold_in_question
 from tasks.dataset.sources import label, place_of

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline_config.data import AnySource, FileSource, HubSource, layout_of
+from pipeline_config.sources import AnySource, FileSource, HubSource, layout_of
 from tasks.contract.answers import parse_answer
 from tasks.dataset.files import UnreadableRow, raise_missing, rows_of_file, shown
 from tasks.dataset.layouts import BadRow, needed_columns, rule_for, to_problem

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipeline_config import data as module
-from pipeline_config.data import (
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import (
     KNOWN_DATASETS,
     ArithmeticSource,
-    DataConfig,
     FileSource,
     HubSource,
     LegsSource,
@@ -65,7 +64,7 @@ def test_every_kind_of_source() -> None:
         ({"train": [{"kind": "generated", "problem": "sums"}]}, "train.0", "does not match any of the expected tags"),
         ({"train": [{"kind": "files"}]}, "train.0", "does not match any of the expected tags"),
         ({"train": [{"problem": "sum"}]}, "train.0", "Unable to extract tag"),
-        ({"train": []}, "train", "at least 1 item"),
+        ({"train": []}, "", "train needs at least one source"),
         ({"train_row": 5}, "train_row", "Extra inputs"),
         ({"train_rows": 0}, "train_rows", "greater than or equal to 1"),
         ({"train_rows": "everything"}, "train_rows", "'all'"),
@@ -88,7 +87,7 @@ def test_every_kind_of_source() -> None:
         (
             {"train": [{"kind": "generated", "problem": "arithmetic", "operations": ["+", "+"]}]},
             "train.0",
-            "operations names one twice",
+            "operations must name at least one, and none twice: +, +",
         ),
         (
             {"train": [{"kind": "generated", "problem": "arithmetic", "operations": ["%"]}]},
@@ -118,6 +117,12 @@ def test_refused(settings: dict[str, Any], where: str, message: str) -> None:
         DataConfig.model_validate(settings)
     faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.value.errors()]
     assert any(where in path and message in text for path, text in faults), faults
+
+
+def test_a_fault_inside_a_source_is_reported_once() -> None:
+    with pytest.raises(ValidationError) as error:
+        DataConfig.model_validate({"train": [{"kind": "generated", "problem": "sum", "max_operands": 9}]})
+    assert error.value.error_count() == 1
 
 
 def test_known_hub_sets() -> None:
@@ -171,4 +176,3 @@ def test_nothing_heavy_is_imported() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout
     assert json.loads(output) == []
-    assert module.__doc__

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_config.contract import ContractConfig
-from pipeline_config.data import ArithmeticSource, Columns, DataConfig, FileSource, SumSource, WordSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import ArithmeticSource, Columns, FileSource, SumSource, WordSource
 from tasks.dataset.build import Built, build, longest_allowed, quotas
 from tasks.dataset.problem import Problem, content_digest, normalise, unit_hash
 from tasks.dataset.report import ROLES, spread

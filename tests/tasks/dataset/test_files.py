@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_config.data import Columns, FileSource
+from pipeline_config.sources import Columns, FileSource
 from tasks.dataset.files import MAX_LINE_BYTES, file_kind, shown
 from tasks.dataset.problem import Problem
 from tasks.dataset.sources import label, place_of, problems

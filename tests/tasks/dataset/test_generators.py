@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_config.data import ArithmeticSource, LegsSource, SumSource, WordSource
+from pipeline_config.sources import ArithmeticSource, LegsSource, SumSource, WordSource
 from tasks.dataset.generators import (
     apply,
     columns,
@@ -244,7 +244,7 @@ def test_levels_do_not_share_a_random_stream() -> None:
 def test_the_same_in_another_process(tmp_path: Path) -> None:
     program = (
         "import json\n"
-        "from pipeline_config.data import *\n"
+        "from pipeline_config.sources import *\n"
         "from tasks.dataset.generators import generate\n"
         "sources = [SumSource(), ArithmeticSource(negative=True), WordSource(), LegsSource()]\n"
         "print(json.dumps([generate(s, 11, i).question for s in sources for i in (0, 1, 2**40)]))\n"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_config.data import Columns, HubSource
+from pipeline_config.sources import Columns, HubSource
 from tasks.dataset.problem import Problem
 from tasks.dataset.sources import label, problems
 from tasks.errors import DataError

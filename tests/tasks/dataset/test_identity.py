@@ -8,7 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pipeline_config.data import Columns, DataConfig, FileSource, HubSource, SumSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import Columns, FileSource, HubSource, SumSource
 from tasks.dataset.identity import file_identity, source_identities
 from tasks.errors import DataError
 

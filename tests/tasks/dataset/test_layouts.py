@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_config.data import Columns, FileSource, HubSource
+from pipeline_config.sources import Columns, FileSource, HubSource
 from tasks.dataset.layouts import (
     BadRow,
     columns_row,

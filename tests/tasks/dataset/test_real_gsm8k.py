@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_config.contract import ContractConfig
-from pipeline_config.data import DataConfig, FileSource
+from pipeline_config.data import DataConfig
+from pipeline_config.sources import FileSource
 from tasks.contract.answers import parse_answer
 from tasks.dataset.build import build
 from tasks.dataset.pools import read_pool
