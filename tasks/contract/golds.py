@@ -14,7 +14,9 @@ from tasks.contract.values import Value
 
 _HASHES = re.compile(r"####\s*([^\n]+)")
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "none", "null", "n/a", "na", "<na>"})
-_MATHS = re.compile(r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b|^[A-Za-z]$")
+_MATHS = re.compile(r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b")
+_SPACES = re.compile(r"\s+")
+_CHOICE = re.compile(r"\(?\s*([a-z])\s*\)?")
 _DIGIT = re.compile(r"\d")
 _MAX_WORD_GOLD = 60
 _MAX_LATEX_GOLD = 400
@@ -61,6 +63,8 @@ def _read_gold(gold: str) -> Gold:
     words = text.split()
     if not _MATHS.search(text) and _DIGIT.search(text) and (_sentence(words, 1) or is_approximate(text)):
         return Gold(text, None, Kind.BAD_GOLD, False)
+    if _CHOICE.fullmatch(text.lower()):
+        return Gold(text, None, Kind.RIGHT, symbolic=False, source=gold)
     if _MATHS.search(text) and len(text) <= _MAX_LATEX_GOLD and not _sentence(words):
         return Gold(text, None, Kind.RIGHT, symbolic=True, source=gold)
     if len(text) <= _MAX_WORD_GOLD and not _sentence(words):
@@ -88,10 +92,6 @@ def last_boxed(text: str) -> str | None:
             if level == 0:
                 return text[opened + 1 : i]
     return None
-
-
-_SPACES = re.compile(r"\s+")
-_CHOICE = re.compile(r"\(?\s*([a-z])\s*\)?")
 
 
 def same_text(answer: str, gold: str) -> bool:

@@ -22,7 +22,9 @@ from pathlib import Path
 from tasks.contract.layout import fold_unicode
 
 TIMEOUT_S = 2.0
-"""Hard limit of one comparison."""
+"""CPU seconds that one comparison may take."""
+WALL_FACTOR = 5
+"""A comparison is killed after this many times its CPU seconds by the clock, whatever it waits for."""
 START_TIMEOUT_S = 60.0
 """Limit for starting the worker: it imports an algebra system on a machine that may be busy."""
 MAX_LENGTH = 400
@@ -30,7 +32,6 @@ MAX_LENGTH = 400
 _MAX_DEPTH = 10
 _MAX_POWERS = 8
 _MAX_DIGITS = 60
-_KILL_GRACE_S = 0.5
 
 _DEEP_POWER = re.compile(r"(?:\^|\*\*)\s*(?:\{[^{}]*|\([^()]*|-?\w+\s*)(?:\^|\*\*)|\^\s*\{[^{}]*\{[^{}]*\^")
 _BIG_POWER = re.compile(r"(?:\^|\*\*)\s*[{(]*\s*-?\s*\d{4,}")
@@ -62,7 +63,7 @@ def _dangerous(text: str) -> bool:
 def same_latex(answer: str, gold: str, timeout_s: float = TIMEOUT_S) -> bool:
     """Whether two LaTeX texts (without `$`) are equal expressions, tuples, sets, intervals or relations.
 
-    False when the worker cannot decide within `timeout_s` seconds (it is killed then, and the next call starts another),
+    False when the worker cannot decide within `timeout_s` CPU seconds (it is killed then, and the next call starts another),
     when either text is refused by `may_compare`, and, with a warning, when the worker cannot start.
     """
     if not may_compare(answer, gold):
@@ -80,7 +81,7 @@ class _UndecidedError(Exception):
 @lru_cache(maxsize=4096)
 def _decided(answer: str, gold: str, timeout_s: float) -> bool:
     with _LOCK:
-        verdict = _ask({"gold": gold, "answer": answer, "seconds": timeout_s + _KILL_GRACE_S / 2}, timeout_s)
+        verdict = _ask({"gold": gold, "answer": answer, "seconds": timeout_s}, timeout_s)
     if verdict is None:
         raise _UndecidedError
     return verdict
@@ -146,7 +147,7 @@ def _ask(request: dict[str, object], timeout_s: float) -> bool | None:
     assert worker.process.stdin is not None
     try:
         worker.process.stdin.write(json.dumps(request).encode() + b"\n")
-        line = worker.read_line(timeout_s + _KILL_GRACE_S)
+        line = worker.read_line(WALL_FACTOR * timeout_s)
     except OSError:
         line = None
     if line is None:

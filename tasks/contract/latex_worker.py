@@ -1,8 +1,9 @@
 """The process that compares LaTeX with math-verify. Run as a script by `latex.py`; talks JSON lines over stdin and stdout.
 
 A request is `{"gold": str, "answer": str, "seconds": float}`, a reply `{"same": bool}`; the first line out is
-`{"ready": true}`. Three guards hold even while a C function runs with the interpreter locked: the kernel's timer signal
-kills the process, its memory is capped, and it ends when its parent is gone.
+`{"ready": true}`. Three guards hold even while a C function runs with the interpreter locked: the kernel's timer kills the
+process after `seconds` of its own CPU time (so that a busy machine changes no verdict), its memory is capped, and the
+parent kills it when it is late by the clock. Idle, it ends when stdin closes or its parent is gone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _exact(expression: Any) -> Any:
 def main() -> None:
     """Serve comparisons until stdin closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     parent = os.getppid()
     _cap_memory()
@@ -72,13 +73,13 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> bool:
-    signal.setitimer(signal.ITIMER_REAL, float(request["seconds"]))
+    signal.setitimer(signal.ITIMER_PROF, float(request["seconds"]))
     try:
         return compare(str(request["gold"]), str(request["answer"]))
     except (Exception, RecursionError):  # noqa: BLE001 - whatever the algebra system trips over is not the gold
         return False
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _say(stream: Any, message: dict[str, Any]) -> None:

@@ -26,13 +26,11 @@ def trained_template(chat_template: str, contract: ContractConfig) -> str:
     transformers renders with `lstrip_blocks`, which would eat blanks in front of a block.
     """
     addition = "{{ " + _jinja_string(contract.reasoning_start) + " if add_generation_prompt else '' }}"
-    if chat_template.endswith(addition):
-        return chat_template
     for newline in ("\r\n", "\n", "\r"):
         if chat_template.endswith(newline):
             chat_template = chat_template[: -len(newline)]
             break
-    return chat_template + addition
+    return chat_template if chat_template.endswith(addition) else chat_template + addition
 
 
 def render_prompt(tokenizer: Any, contract: ContractConfig, question: str) -> str:

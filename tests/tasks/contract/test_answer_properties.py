@@ -119,7 +119,11 @@ def test_decimals_are_exact(digits: int, places: int) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(n=integers, other=integers, join=st.sampled_from([" or ", " and ", ", ", "; ", " to ", " ± ", "、", "或", "/2/", " | ", "\n", " vs "]))
+@given(
+    n=integers,
+    other=integers,
+    join=st.sampled_from([" or ", " and ", ", ", "; ", " to ", " ± ", "、", "或", "/2/", " | ", "\n", " vs "]),
+)
 def test_two_values_are_never_one(n: int, other: int, join: str) -> None:
     written = f"{n}{join}{other}"
     assert not same_answer(written, str(n))

@@ -128,7 +128,9 @@ def test_two_blocks_that_differ_are_a_hedge() -> None:
     assert judged(f"w{E}{A}8{Z}{A}7{Z}").kind is Kind.HEDGED
 
 
-@pytest.mark.parametrize("gold", ["", "  ", "nan", "NaN", "inf", "-inf", "None", "She has 8 apples and 3 pears left", "about 8"])
+@pytest.mark.parametrize(
+    "gold", ["", "  ", "nan", "NaN", "inf", "-inf", "None", "She has 8 apples and 3 pears left", "about 8"]
+)
 def test_bad_golds_match_nothing_and_say_so(gold: str) -> None:
     for span in ("8", gold):
         assert judged(f"w{E}{A}{span}{Z}", gold).kind is Kind.BAD_GOLD
