@@ -54,7 +54,9 @@ def training_lines(lines: int = 600) -> list[str]:
         a, b, c = (rng.randrange(2, 1000) for _ in range(3))
         name, thing, animal = rng.choice(NAMES), rng.choice(THINGS), rng.choice(ANIMALS)
         out += [
-            rng.choice((f"What is {a} + {b} ?", f"Work out {a} - {b} + {c}", f"Compute {a} * {b}", f"What is {a} + {b}?")),
+            rng.choice(
+                (f"What is {a} + {b} ?", f"Work out {a} - {b} + {c}", f"Compute {a} * {b}", f"What is {a} + {b}?")
+            ),
             rng.choice(
                 (
                     f"{name} has {a} {thing} and buys {b} more. How many {thing} does {name} have now?",
@@ -118,7 +120,9 @@ def tokenizer_json(model: bytes) -> dict[str, Any]:
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     size = processor.vocab_size()
     vocab = {processor.id_to_piece(i): i for i in range(size)}
-    ordinary = [i for i in range(size) if not (processor.is_control(i) or processor.is_unknown(i) or processor.is_byte(i))]
+    ordinary = [
+        i for i in range(size) if not (processor.is_control(i) or processor.is_unknown(i) or processor.is_byte(i))
+    ]
     known = {processor.id_to_piece(i) for i in ordinary}
     merges: list[list[str]] = []
     for i in sorted(ordinary, key=lambda i: -processor.get_score(i)):
