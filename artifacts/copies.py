@@ -9,7 +9,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from artifacts.faults import translated
-from artifacts.hashing import VERIFIED, check_files, hash_files, require_space, scan_folder, write_verified
+from artifacts.hashing import (
+    VERIFIED,
+    check_files,
+    hash_files,
+    refresh_verified,
+    require_space,
+    scan_folder,
+    write_verified,
+)
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest
 from artifacts.staging import place_files, remove_folder, staging_folder, sweep, sync_folder
@@ -50,13 +58,9 @@ class Copies:
                 self._put_in_place(aside / "copy", place)
         return place / "files"
 
-    def adopt(self, manifest: Manifest, source: Path) -> bool:
-        """Make the copy from a folder that was just stored, so that the next stage need not download it. The files
-        are hard links where possible.
-
-        Returns:
-            whether `source` is no longer needed.
-        """
+    def adopt(self, manifest: Manifest, source: Path) -> None:
+        """Turn a folder that was just stored into the copy, so that the next stage need not download it. If that is
+        not possible, `source` is left alone."""
         place = self._place(manifest)
         try:
             with (
@@ -67,15 +71,14 @@ class Copies:
                 files, copy = scan_folder(source), aside / "copy"
                 place_files(files, copy / "files", move=True)
                 entries, notes = hash_files([(file.relative, copy / "files" / file.relative) for file in files])
-                if entries != list(manifest.files):
-                    return True  # another host's artifact was first: this folder is of no use to anybody
-                write_verified(copy / VERIFIED, notes)
-                remove_folder(place)
-                self._put_in_place(copy, place)
+                if entries == list(manifest.files):  # else another host was first, and this folder is of no use
+                    write_verified(copy / VERIFIED, notes)
+                    remove_folder(place)
+                    self._put_in_place(copy, place)
+                remove_folder(source)
+                refresh_verified(place / "files", place / VERIFIED)
         except PipelineError as error:
             log.warning("the artifact is stored, but there is no local copy of it: %s", error)
-            return False
-        return True
 
     def _put_in_place(self, made: Path, place: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -185,11 +185,28 @@ def write_verified(path: Path, notes: dict[str, list[int | str]]) -> None:
     os.replace(temporary, path)
 
 
+def refresh_verified(base: Path, path: Path) -> None:
+    """Bring ctimes up to date after we deleted the other hard links of the files, which sets ctime and nothing else.
+    A file whose size, mtime or inode has changed as well is forgotten."""
+    fresh: dict[str, list[int | str]] = {}
+    for relative, note in _read_verified(path).items():
+        try:
+            key = _key((base / relative).lstat())
+        except OSError:
+            continue
+        if [key[0], key[1], key[3]] == [note[0], note[1], note[3]]:
+            fresh[relative] = [*key, note[4]]
+    try:
+        write_verified(path, fresh)
+    except OSError as error:
+        log.debug("cannot write %s: %s", path, error)
+
+
 def _read_verified(path: Path) -> dict[str, list[int | str]]:
     try:
         data = json.loads(path.read_bytes())
         files = data["files"] if data["version"] == 1 else {}
-        return {str(name): list(note) for name, note in files.items()}
+        return {str(name): list(note) for name, note in files.items() if len(note) == 5}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from artifacts.backend import MANIFEST, PUBLISH_LOCK, Stat, artifact_path
 from artifacts.faults import translated
-from artifacts.hashing import VERIFIED, check_files, hash_files, scan_folder, write_verified
+from artifacts.hashing import VERIFIED, check_files, hash_files, refresh_verified, scan_folder, write_verified
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft, complete
 from artifacts.staging import place_files, remove_folder, staging_folder, sweep, sync_folder, write_file
@@ -92,6 +92,7 @@ class LocalBackend:
                 manifest = current() or self._put_in_place(manifest, made, target, aside / "replaced")
         if not keep_source:
             remove_folder(folder)
+            refresh_verified(target / manifest.files_at, target / VERIFIED)
         return manifest
 
     def _put_in_place(self, manifest: Manifest, made: Path, target: Path, replaced: Path) -> Manifest:

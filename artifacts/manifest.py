@@ -39,6 +39,9 @@ class DamagedManifest(StoreError):
 
     default_cause = "manifest_damaged"
 
+    def __init__(self, problem: str, where: str) -> None:
+        super().__init__(f"the manifest is damaged: {problem}", where=where, fix="run its stage again")
+
 
 class NewerManifest(StoreError):
     """A manifest that a newer version of the pipeline wrote."""
@@ -210,19 +213,19 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"])) or "manifest"
-        raise DamagedManifest(f"the manifest is damaged: {field}: {first['msg']}", where=where) from None
+        raise DamagedManifest(f"{field}: {first['msg']}", where=where) from None
 
 
 def raw_manifest(data: bytes, where: str) -> dict[str, Any]:
     """The manifest's JSON object, whatever its schema version; DamagedManifest if it is none."""
     if len(data) > MAX_MANIFEST_BYTES:
-        raise DamagedManifest(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes", where=where)
+        raise DamagedManifest(f"larger than {MAX_MANIFEST_BYTES} bytes", where=where)
     try:
         raw = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise DamagedManifest(f"the manifest is damaged: not JSON: {error}", where=where) from None
+        raise DamagedManifest(f"not JSON: {error}", where=where) from None
     if not isinstance(raw, dict):
-        raise DamagedManifest(f"the manifest is damaged: a {type(raw).__name__}, not an object", where=where)
+        raise DamagedManifest(f"a {type(raw).__name__}, not an object", where=where)
     return raw
 
 

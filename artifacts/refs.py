@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artifacts.backend import ARTIFACTS, MANIFEST, Backend, artifact_keys
-from artifacts.manifest import Manifest, parse_manifest
+from artifacts.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from tasks.errors import StoreError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _FIX = "`artifacts ls` lists what there is"
 
 def find(store: Store, backend: Backend, ref: str) -> Manifest:
     """See `Store.find`."""
-    text = ref.strip()
+    text = ref.strip().replace("\0", "")
     name, separator, last = text.rpartition(":")
     if text == "latest" or (separator and last == "latest" and "/" not in name):
         return _latest(store, name or None)
@@ -83,9 +83,11 @@ def _by_place(store: Store, backend: Backend, text: str) -> Manifest:
 def _place_in_file(path: Path) -> str:
     file = path / MANIFEST if path.is_dir() else path
     try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise StoreError(f"cannot read the manifest: {error.strerror}", where=str(file), fix=_FIX) from None
+        with open(file, "rb") as stream:
+            data = stream.read(MAX_MANIFEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StoreError(f"cannot read the manifest: {reason}", where=str(file), fix=_FIX) from None
     manifest = parse_manifest(data, str(file))
     return f"{ARTIFACTS}/{manifest.stage}/{manifest.fingerprint}"
 

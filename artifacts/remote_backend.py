@@ -25,7 +25,7 @@ from artifacts.faults import Redactor, translated
 from artifacts.hashing import hash_files, scan_folder
 from artifacts.locks import file_lock
 from artifacts.manifest import FileEntry, Manifest, ManifestDraft, complete
-from artifacts.staging import remove_folder, unchanged
+from artifacts.staging import unchanged
 from tasks.errors import PipelineError, Retryable, StoreError
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,8 @@ class RemoteBackend:
             stored = current() or self._mark(manifest, current)
         if stored.files_at != manifest.files_at:
             self._discard(manifest)
-        if not keep_source and self._copies.adopt(stored, folder):
-            remove_folder(folder)
+        if not keep_source:
+            self._copies.adopt(stored, folder)
         return stored
 
     def _upload(self, files: list[tuple[str, Path]], manifest: Manifest) -> None:

@@ -90,7 +90,7 @@ class Store:
             manifest = parse_manifest(data, where)
             if path != f"{artifact_path(manifest.stage, manifest.fingerprint)}/{MANIFEST}":
                 raise DamagedManifest(
-                    f"it is the manifest of {manifest.stage}/{manifest.fingerprint[:12]}, copied here", where=where
+                    f"it belongs to {manifest.stage}/{manifest.fingerprint[:12]} and was copied here", where=where
                 )
         except DamagedManifest as error:
             log.warning("ignored, as if it were not there: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -55,6 +56,12 @@ def local_store(tmp_path: Path) -> Store:
 @pytest.fixture
 def s3_store(s3_url: str, s3_options: dict[str, Any], tmp_path: Path) -> Store:
     return open_store(s3_url, storage_options=s3_options, cache=tmp_path / "cache")
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
