@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,13 +19,34 @@ MAX_YAML_BYTES = 1 << 20
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases (an alias can blow a small file up to gigabytes)."""
+    """Safe YAML without aliases (one can blow a small file up to gigabytes), repeated keys, and YAML 1.1's surprises.
+
+    `on`, `off`, `yes`, `no` and dates stay text, as in YAML 1.2: `run.tracking: off` is a word, and a field that wants
+    a boolean takes it as one.
+    """
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.YAMLError(f"the key {key.value!r} is given twice, line {key.start_mark.line + 1}")
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.YAMLError(f"aliases (*{event.anchor}) are not allowed, line {event.start_mark.line + 1}")
         return super().compose_node(parent, index)
+
+
+_BOOL, _DATE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag not in (_BOOL, _DATE)]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_PlainLoader.add_implicit_resolver(_BOOL, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
+_YAML_FAULTS = (yaml.YAMLError, RecursionError, ValueError)
 
 
 def profiles() -> dict[str, str]:
@@ -43,7 +65,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     try:
         # A subclass of SafeLoader: it builds plain data only.
         data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except _YAML_FAULTS as error:
         raise ConfigError(f"not valid YAML: {error}", where=where, fix="correct the file") from error
     if data is None:
         return {}
@@ -83,7 +105,10 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
-    """`a.b=c` -> (["a", "b"], value); the value is read as YAML, so 1e-5, true, null and [1, 2] mean what they say."""
+    """`a.b=c` -> (["a", "b"], value); the value is read as YAML, so 5, true, null and [1, 2] mean what they say.
+
+    Text that a numeric field can read (1e-5, which is text in YAML) becomes a number when the field is validated.
+    """
     key, equals, value = text.partition("=")
     path = key.strip().split(".")
     if not equals or not all(part.isidentifier() for part in path):
@@ -92,34 +117,19 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         )
     try:
         parsed = yaml.load(value, Loader=_PlainLoader)  # noqa: S506
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the value of {key} is not valid YAML: {error}", where="--set") from error
-    if isinstance(parsed, str):
-        parsed = _number(parsed)
+    except _YAML_FAULTS as error:
+        raise ConfigError(
+            f"the value of {key.strip()} is not valid YAML: {error}", where="--set", fix="quote it, or put it in a file"
+        ) from error
     return path, parsed
 
 
-def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-5 (no dot) as text; people mean the number."""
-    try:
-        return float(text) if text.strip()[:1] in "+-.0123456789" and "_" not in text else text
-    except ValueError:
-        return text
-
-
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Deep merge of mappings; anything else is replaced. A mapping with another `kind` replaces, since its keys differ."""
+    """Deep merge of mappings; anything else, lists too, is replaced."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(old, Mapping)
-            and value.get("kind", old.get("kind")) == old.get("kind")
-        ):
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = value
+        merged[key] = merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
     return merged
 
 
@@ -152,7 +162,7 @@ def validate(data: Mapping[str, Any]) -> PipelineConfig:
     try:
         return PipelineConfig.model_validate(data)
     except ValidationError as error:
-        lines = [_describe(fault) for fault in error.errors(include_url=False)]
+        lines = _describe(error.errors(include_url=False))
         count = f"{len(lines)} settings are" if len(lines) > 1 else "a setting is"
         raise ConfigError(
             f"{count} not valid:\n    " + "\n    ".join(lines),
@@ -161,36 +171,63 @@ def validate(data: Mapping[str, Any]) -> PipelineConfig:
         ) from error
 
 
-def _describe(fault: Any) -> str:
-    path = ".".join(str(part) for part in fault["loc"])
-    message = fault["msg"].removeprefix("Value error, ")
+def _describe(faults: Sequence[Any]) -> list[str]:
+    """One line per key."""
+    found: dict[str, list[str]] = {}
+    for fault in faults:
+        loc = fault["loc"]
+        # pydantic counts valid items only, so a list whose one item is wrong is also "too short" to it.
+        inner = any(len(other["loc"]) > len(loc) and other["loc"][: len(loc)] == loc for other in faults)
+        if not (fault["type"] == "too_short" and inner):
+            path, message = _message(fault)
+            found.setdefault(path, []).append(message)
+    return [(f"{path}: " if path else "") + ", or: ".join(messages) for path, messages in found.items()]
+
+
+def _message(fault: Any) -> tuple[str, str]:
+    """(dotted path, what is wrong there)."""
     if fault["type"] == "extra_forbidden":
-        *parents, key = [str(part) for part in fault["loc"]]
-        known = _known_keys(parents)
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {'.'.join([*parents, close[0]])}?" if close else f"; known here: {', '.join(known)}"
-        return f"{path}: there is no such key{hint}"
-    shown = repr(fault.get("input"))
-    return f"{path}: {message} (got {shown[:80]})" if path else message
+        *parents, key = fault["loc"]
+        place, models = _place(parents)
+        dotted = f"{place}." if place else ""
+        known = sorted({name for model in models for name in model.model_fields})
+        close = difflib.get_close_matches(str(key), known, n=1)
+        hint = f"did you mean {dotted}{close[0]}?" if close else f"known here: {', '.join(known)}"
+        return f"{dotted}{key}", f"there is no such key; {hint}"
+    path, _ = _place(fault["loc"])
+    value, message = fault.get("input"), fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "model_type":
+        message = "is a section: give it keys, or leave it out"
+    shown = "" if isinstance(value, Mapping) else f" (got {repr(value)[:80]})"
+    return path, message + shown
 
 
-def _known_keys(path: Sequence[str]) -> list[str]:
-    """Field names of the section at `path`; list positions and union tags are looked through."""
-    models: list[type[BaseModel]] = [PipelineConfig]
-    for part in path:
-        found: list[type[BaseModel]] = []
-        for model in models:
-            field = model.model_fields.get(part)
-            if field is not None:
-                found += _models_in(field.annotation)
-        models = found or models
-    return sorted({name for model in models for name in model.model_fields})
+def _place(loc: Sequence[str | int]) -> tuple[str, list[type[BaseModel]]]:
+    """A path as the user would write it (`data.train[0].url`), and the sections that lie there.
+
+    pydantic also names the member of a union that it tried: that narrows the sections down and is not shown.
+    """
+    path = ""
+    sections: list[type[BaseModel]] = [PipelineConfig]
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+            continue
+        fields = [model.model_fields[part] for model in sections if part in model.model_fields]
+        if fields:
+            path += f".{part}" if path else part
+            sections = [model for field in fields for model in _models_in(field.annotation)]
+        else:
+            sections = [model for model in sections if part in _tags(model)] or sections
+    return path, sections
+
+
+def _tags(model: type[BaseModel]) -> list[Any]:
+    """Values by which a union recognises this member."""
+    return [model.model_fields[name].default for name in ("kind", "problem") if name in model.model_fields]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    found: list[type[BaseModel]] = []
-    for argument in getattr(annotation, "__args__", ()):
-        found += _models_in(argument)
-    return found
+    return [model for argument in getattr(annotation, "__args__", ()) for model in _models_in(argument)]

@@ -13,7 +13,7 @@ from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.model import ModelConfig
 from pipeline_config.run import RunConfig
-from pipeline_config.training import GateSettings, GRPOSettings, SFTSettings, VLLMSettings
+from pipeline_config.training import MAX_BATCH, MAX_GROUP, GateSettings, GRPOSettings, SFTSettings, VLLMSettings
 
 
 class PipelineConfig(Section):
@@ -77,6 +77,12 @@ class PipelineConfig(Section):
                 f"grpo.max_completion_length = {self.grpo.max_completion_length} leaves no room for a prompt in "
                 f"model.max_context = {self.model.max_context}"
             )
+        longest = self.evaluation.max_new_tokens
+        if longest is not None and longest >= self.model.max_context:
+            raise ValueError(
+                f"evaluation.max_new_tokens = {longest} leaves no room for a prompt in "
+                f"model.max_context = {self.model.max_context}"
+            )
         if self.sft.max_length > self.model.max_context:
             raise ValueError(
                 f"sft.max_length = {self.sft.max_length} is above model.max_context = {self.model.max_context}"
@@ -98,12 +104,12 @@ def legal_batches(batch: int, steps: int, group: int) -> str:
 
     def nearest(value: int, unit: int) -> list[int]:
         below = value // unit * unit
-        return [n for n in (below, below + unit) if n > 0]
+        return [n for n in (below, below + unit) if 0 < n <= MAX_BATCH]
 
     batches = nearest(batch, group // gcd(group, steps))
     accumulations = nearest(steps, group // gcd(group, batch))
     total = batch * steps
-    divisors = [d for d in range(2, total + 1) if total % d == 0]
+    divisors = [d for d in range(2, min(total, MAX_GROUP) + 1) if total % d == 0]
     groups = sorted(sorted(divisors, key=lambda d: (abs(d - group), d))[:2])
     parts = [
         f"nearest legal per_device_train_batch_size: {' or '.join(map(str, batches))}",

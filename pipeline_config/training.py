@@ -12,6 +12,7 @@ from pipeline_config.rewards import RewardConfig
 Scheduler = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 Optimizer = Literal["adamw_torch", "adamw_torch_fused", "adamw_8bit"]
 LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+MAX_GROUP, MAX_BATCH = 1024, 65_536
 ALL_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -92,11 +93,11 @@ class GRPOSettings(Optimization):
     """Peak learning rate."""
     max_steps: int = Field(100, ge=1, le=10_000_000)
     """Optimizer steps."""
-    num_generations: int = Field(8, ge=2, le=1024)
+    num_generations: int = Field(8, ge=2, le=MAX_GROUP)
     """Group size G: completions sampled per prompt."""
-    per_device_train_batch_size: int = Field(8, ge=1, le=65_536)
+    per_device_train_batch_size: int = Field(8, ge=1, le=MAX_BATCH)
     """Completions (not prompts) per forward pass and device."""
-    gradient_accumulation_steps: int = Field(1, ge=1, le=65_536)
+    gradient_accumulation_steps: int = Field(1, ge=1, le=MAX_BATCH)
     """Forward passes per optimizer step. batch x accumulation x devices must be a multiple of `num_generations`."""
     num_iterations: int = Field(1, ge=1, le=64)
     """Optimizer passes over each batch of rollouts (mu in the paper)."""
