@@ -226,7 +226,16 @@ def require_space(path: Path, needed: int, what: str) -> None:
     free = free_bytes(path)
     if free < needed:
         raise StoreError(
-            f"too little space for {what}: {needed / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
+            f"too little space for {what}: {human_size(needed)} needed, {human_size(free)} free",
             where=str(path),
             fix="free some space (`artifacts gc` lists what can go) or use another disk",
         )
+
+
+def human_size(count: float) -> str:
+    """Bytes for people: `999 B`, `1.5 MB`, `12.3 GB` (powers of 1000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.95 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

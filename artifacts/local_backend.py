@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ from artifacts.hashing import VERIFIED, check_files, hash_files, refresh_verifie
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft, complete
 from artifacts.staging import place_files, remove_folder, staging_folder, sweep, sync_folder, write_file
-from tasks.errors import StoreError
+from tasks.errors import PipelineError, StoreError
+
+log = logging.getLogger(__name__)
 
 
 class LocalBackend:
@@ -51,9 +54,17 @@ class LocalBackend:
             if folder.is_symlink():
                 folder.unlink()
             elif folder.exists():
-                # Out of sight at once; deleting many files takes time, and can be interrupted.
-                with staging_folder(self._staging) as aside:
-                    os.rename(folder, aside / "deleted")
+                self._move_away(folder)
+                remove_folder(folder)
+
+    def _move_away(self, folder: Path) -> None:
+        """Out of sight at once, because deleting many files takes time and can be interrupted. On a disk that is full
+        even for that, the folder stays, to be deleted in place."""
+        try:
+            with staging_folder(self._staging) as aside:
+                os.rename(folder, aside / "deleted")
+        except (OSError, PipelineError) as error:
+            log.debug("deleting in place: %s", error)
 
     def names(self, path: str) -> list[str]:
         with translated(self.uri(path), "list the folder"):

@@ -22,7 +22,7 @@ from fsspec.asyn import sync
 from artifacts.backend import MANIFEST, PUBLISH_LOCK, Stat, artifact_path
 from artifacts.copies import Copies
 from artifacts.faults import Redactor, translated
-from artifacts.hashing import hash_files, scan_folder
+from artifacts.hashing import hash_files, human_size, scan_folder
 from artifacts.locks import file_lock
 from artifacts.manifest import FileEntry, Manifest, ManifestDraft, complete
 from artifacts.staging import unchanged
@@ -138,7 +138,7 @@ class RemoteBackend:
         entries, _ = hash_files([(file.relative, file.path) for file in files])
         manifest = complete(draft, entries, files_at=f"files-{secrets.token_hex(8)}")
         artifact = artifact_path(draft.stage, draft.fingerprint)
-        log.info("uploading %d files, %.1f MB, to %s", len(files), manifest.size_bytes / 1e6, self.uri(artifact))
+        log.info("uploading %d files, %s, to %s", len(files), human_size(manifest.size_bytes), self.uri(artifact))
         try:
             self._upload([(file.relative, file.path) for file in files], manifest)
             with translated(str(folder), "read the folder"):
@@ -250,7 +250,9 @@ class RemoteBackend:
 
     def _download(self, manifest: Manifest, target: Path) -> None:
         place = self._files_path(manifest)
-        log.info("downloading %d files, %.1f MB, from %s", len(manifest.files), manifest.size_bytes / 1e6, place)
+        log.info(
+            "downloading %d files, %s, from %s", len(manifest.files), human_size(manifest.size_bytes), self.uri(place)
+        )
 
         def download(entry: FileEntry) -> None:
             path = target / entry.path

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -179,3 +180,19 @@ def test_a_read_only_store_can_be_planned(
     for name in ("mkdir", "unlink", "rename"):
         monkeypatch.setattr(Path, name, refuse)
     assert len(local_store.gc(keep_last=0, dry_run=True)) == 1
+
+
+def test_a_full_disk_can_be_cleaned(
+    local_store: Store, draft: Any, folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a lock or a folder can be made in staging."""
+    local_store.commit(draft("sft"), folder())
+    local_store.gc(keep_last=1)
+
+    def full(path: Path, *args: Any, **kwargs: Any) -> None:
+        if not path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    assert len(local_store.gc(keep_last=0)) == 1
+    assert local_store._backend.tree("artifacts") == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from artifacts import hashing
-from artifacts.hashing import check_files, free_bytes, hash_files, require_space, scan_folder
+from artifacts.hashing import check_files, free_bytes, hash_files, human_size, require_space, scan_folder
 from artifacts.manifest import FileEntry
 from tasks.errors import StoreError
 
@@ -177,6 +177,13 @@ def test_free_space(tmp_path: Path) -> None:
     free = free_bytes(tmp_path / "not" / "there" / "yet")
     assert free > 0
     require_space(tmp_path, 1, "a test")
-    with pytest.raises(StoreError, match=r"too little space for a test: .* GB needed, .* GB free") as caught:
+    with pytest.raises(StoreError, match=r"too little space for a test: 1000000000.0 GB needed, .* free") as caught:
         require_space(tmp_path, 10**18, "a test")
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_500_000, "1.5 MB"), (2e12, "2000.0 GB")]
+)
+def test_human_size(count: float, text: str) -> None:
+    assert human_size(count) == text
