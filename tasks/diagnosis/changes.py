@@ -23,7 +23,7 @@ def reward_rose(run: Run) -> bool:
 
 def reward_fell(run: Run) -> bool:
     """Is the reward now clearly below that of the early rows, or below its best?"""
-    if run.reward_change() <= FELL:
+    if run.reward_change() <= FELL or crashed(run):
         return True
     reward = run.series("reward")
     if len(reward) < 10:
@@ -31,6 +31,15 @@ def reward_fell(run: Run) -> bool:
     windows = [median(reward.values[i - 2 : i + 3]) for i in range(2, len(reward) - 2)]
     peak = max(range(len(windows)), key=windows.__getitem__) + 2
     return run.reward_change(reward.rows[peak], errors=4) <= FELL_FROM_PEAK
+
+
+def crashed(run: Run) -> bool:
+    """Is the reward a whole deviation below the best of the first three rows?
+
+    A far too high learning rate ruins the policy in its first step: the early rows' median then lies after the fall.
+    """
+    reward = run.series("reward")
+    return reward.enough and run.reward_scale > 0 and max(reward.values[:3]) - reward.recent >= run.reward_scale
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -47,20 +49,27 @@ def _short(value: float) -> str:
 
 
 def plot(curve: Curve, width: int = 72, height: int = 6, *, unit: str = "step") -> list[str]:
-    """The curve as `height` lines of block characters, with its range on the left, an `!` under the onset and an `x` where a value is not finite."""
+    """The curve as `height` lines of block characters, with its range on the left, an `!` under the onset and an `x` where a value is not finite.
+
+    Positive values that span more than two orders of magnitude are drawn on a logarithmic scale; a constant is one line.
+    """
     finite = [value for value in curve.values if value is not None]
     if not finite:
         return []
     low, high = min(finite), max(finite)
-    labels = [_short(high), _short(low)]
+    scale, cells_of = "", curve.values
+    if _wide(low, high):
+        scale, cells_of = " (log scale)", tuple(None if v is None else math.log(v) for v in curve.values)
+    labels = [_short(high), _short(low)] if high > low else ["", _short(low)]
     margin = max(len(label) for label in labels) + 1
     columns = max(8, width - margin - 1)
-    cells = _resample(curve.values, columns)
-    span = (high - low) or 1.0
-    levels = [None if v is None else (v - low) / span * (height * 8 - 1) + 1 if high > low else height * 4 for v in cells]
-    lines = [f"{curve.key} by {unit}"]
+    cells = _resample(cells_of, columns)
+    bottom, top = (math.log(low), math.log(high)) if scale else (low, high)
+    levels = [None if v is None else 1 if top == bottom else (v - bottom) / (top - bottom) * (height * 8 - 1) + 1 for v in cells]
+    height = height if high > low else 1
+    lines = [f"{curve.key} by {unit}{scale}"]
     for row in range(height - 1, -1, -1):
-        label = labels[0] if row == height - 1 else labels[1] if row == 0 else ""
+        label = labels[1] if row == 0 else labels[0] if row == height - 1 else ""
         body = "".join(" " if level is None else _BLOCKS[int(min(8, max(0, round(level - row * 8))))] for level in levels)
         lines.append(f"{label:>{margin - 1}} │{body}".rstrip())
     marks = ["x" if level is None else "─" for level in levels]
@@ -71,6 +80,11 @@ def plot(curve: Curve, width: int = 72, height: int = 6, *, unit: str = "step") 
     first, last = str(curve.steps[0]), str(curve.steps[-1])
     lines.append(" " * (margin + 1) + first + last.rjust(max(len(cells) - len(first), len(last) + 1)))
     return lines
+
+
+def _wide(low: float, high: float) -> bool:
+    """Is a logarithmic scale called for?"""
+    return low > 0 and high > 100 * low
 
 
 def _resample(values: tuple[float | None, ...], columns: int) -> list[float | None]:
@@ -144,14 +158,16 @@ def svg(curve: Curve, unit: str = "step", width: int = 760, height: int = 260) -
     low, high = min(finite), max(finite)
     if curve.limit is not None:
         low, high = min(low, curve.limit), max(high, curve.limit)
-    span, first, last = (high - low) or 1.0, curve.steps[0], curve.steps[-1]
+    first, last = curve.steps[0], curve.steps[-1]
+    shape: Callable[[float], float] = math.log if _wide(low, high) else float
+    span = shape(high) - shape(low)
     left, right, top, bottom = 70, width - 10, 24, height - 30
 
     def x(step: int) -> float:
         return left + (right - left) * (step - first) / ((last - first) or 1)
 
     def y(value: float) -> float:
-        return bottom - (bottom - top) * (value - low) / span if high > low else (top + bottom) / 2
+        return bottom - (bottom - top) * (shape(value) - shape(low)) / span if high > low else (top + bottom) / 2
 
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(curve.key)}" font-size="12" fill="currentColor">']
     if curve.onset_step is not None:
@@ -168,7 +184,7 @@ def svg(curve: Curve, unit: str = "step", width: int = 760, height: int = 260) -
         path.append(f"{pen}{x(step):.1f} {y(value):.1f}")
         pen = "L"
     parts.append(f'<path d="{"".join(path)}" fill="none" stroke="#2563eb" stroke-width="2" stroke-linecap="round"/>')
-    parts.append(f'<text x="{left}" y="15">{escape(curve.key)}</text>')
+    parts.append(f'<text x="{left}" y="15">{escape(curve.key)}{" (log scale)" if _wide(low, high) else ""}</text>')
     for value in (low, high):
         parts.append(f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>')
     parts.append(f'<text x="{left}" y="{height - 8}">{unit} {first}</text>')

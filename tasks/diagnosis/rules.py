@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tasks.diagnosis.changes import accuracy_since, reward_fell, reward_rose
+from tasks.diagnosis.changes import accuracy_since, crashed, reward_fell, reward_rose
 from tasks.diagnosis.dead_groups import DEAD, DeadGroups, dead_groups, near_the_top
 from tasks.diagnosis.findings import Finding, missing, ok
 from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking
@@ -88,7 +88,7 @@ def kl_explosion(run: Run) -> Finding:
     if kl.recent > limit:
         if fell or (growth >= 4 and not rose) or kl.recent > max(5.0, limit):
             row, step = kl.onset(lambda value: value > base + 0.4 * (limit - base))
-            head = f"KL to the reference grew from {base:.2g} to {kl.recent:.2g}: the policy has run away from it"
+            head = f"KL to the reference grew from {base:.2g} to {kl.recent:.3g}: the policy has run away from it"
             return Finding("kl_explosion", "failed", head, row, step, row < 3, {"kl_start": base, "kl_recent": kl.recent}, "kl", limit)
         head = f"KL to the reference is {kl.recent:.2g}; so far nothing else went wrong"
         return Finding("kl_high", "note", head, curve="kl", evidence={"kl_recent": kl.recent})
@@ -103,7 +103,7 @@ def _runaway_without_kl(run: Run) -> Finding:
     gradients five times as large as at the start. (A spiral into truncation raises entropy by a third, not by two.)"""
     entropy, grad = run.series("entropy"), run.series("grad_norm")
     reason = "kl is not logged (it is only with beta > 0)"
-    if not run.series("reward").enough or not (entropy.enough or grad.enough) or run.reward_change() > -0.5:
+    if not run.series("reward").enough or not (entropy.enough or grad.enough) or not (run.reward_change() <= -0.5 or crashed(run)):
         return missing("kl_explosion", reason)
     hot = entropy.enough and entropy.recent >= 2 * max(min(entropy.values[:3]), 1e-9)
     steep = grad.enough and grad.recent >= 5 * max(min(grad.values[:3]), 1e-9) > 0 and min(grad.values[:3]) > 0

@@ -160,8 +160,8 @@ class Run:
         The batch's own standard deviation where it is logged and not 0, else the declared range, else the noise of the curve.
         """
         std = self.series("reward_std")
-        if len(std) and std.early > 0:
-            return std.early
+        if len(std) and max(std.early, *std.values[:3]) > 0:
+            return max(std.early, *std.values[:3])
         declared = self.info.rewards.values()
         span = sum(r.weight * (r.high - r.low) for r in declared if r.high is not None and r.low is not None)
         return span / 2 if span else 2 * self.series("reward").noise
