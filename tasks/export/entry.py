@@ -214,12 +214,10 @@ def measure(file: Path, made: checks.Proof) -> dict[str, Any]:
 
 def _evaluation_rows(ctx: StageContext) -> list[dict[str, Any]]:
     """The 16-bit model's greedy answers, or none."""
-    folder = ctx.inputs.get("evaluate")
-    for name in ("grpo.jsonl", "items.jsonl"):
-        if folder and (folder / name).is_file():
-            lines = (folder / name).read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines if line.strip()]
-    return []
+    if "evaluate_grpo" not in ctx.inputs:
+        return []
+    lines = (ctx.inputs["evaluate_grpo"] / "items.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def _against_source(problems: list[checks.Problem], proofs: dict[str, checks.Proof]) -> list[checks.Problem]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jinja2 import TemplateError
+
 Messages = Sequence[dict[str, str]]
 Render = Callable[[Messages, bool], str]
 """(messages, add_generation_prompt) -> text, by the trained chat template."""
@@ -50,9 +52,8 @@ def turn_texts(render: Render, has_system: bool) -> TurnTexts | None:
         after_user = _after(render([*start, user], False), _USER)
         after_reply = _after(render([*start, user, reply], False), _REPLY)
         twice = render([*start, user, reply, again], True)
-    except Exception:
-        # A template refuses conversations by raising whatever Jinja error its author chose.
-        return None
+    except (TemplateError, ValueError, TypeError, LookupError):
+        return None  # the template refuses conversations of this shape
     try:
         before_user = _between(twice, _REPLY, _AGAIN)
         before_reply = _between(twice, _USER, _REPLY)

@@ -35,8 +35,12 @@ REASONS = {
 }
 """Name of a check -> the reason for which its failure refuses a file."""
 
-TOLERANCE = {"f16": 0.02, "bf16": 0.05, "q8_0": 0.05, "q5_k_m": 0.25, "q4_k_m": 0.5}
-"""Largest mean distance of log-probabilities from the 16-bit model's, in nats per token."""
+TOLERANCE = {"f16": 0.1, "bf16": 0.1, "q8_0": 0.2, "q5_k_m": 0.75, "q4_k_m": 1.0}
+"""Largest mean distance of log-probabilities from the 16-bit model's, in nats per token.
+
+SmolLM2-135M, measured: 0.001, 0.005, 0.034, 0.18 and 0.13. Room is left for a reference computed in bfloat16; a quantized
+file is held to its 16-bit file much more tightly by the comparison of tensors.
+"""
 
 _EXPORT_AGAIN = "export again from the trained model's folder; do not edit the file's metadata"
 

@@ -26,7 +26,7 @@ def context(exported, tmp_path, monkeypatch):
         if items is not None:
             (tmp_path / "evaluate").mkdir()
             (tmp_path / "evaluate" / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-            inputs["evaluate"] = tmp_path / "evaluate"
+            inputs["evaluate_grpo"] = tmp_path / "evaluate"
         config = PipelineConfig(export={"max_tokens": 4, "threads": 1, "logprob_problems": 2, **export})
         return StageContext(config, inputs, tmp_path / "work")
 

@@ -113,8 +113,8 @@ def test_log_probabilities():
     model = [[-0.1, -0.2], [-0.3]]
     near = [[-0.11, -0.2], [-0.3]]  # mean distance 0.01 / 3
     assert proof.check_log_probabilities("f16", model, near).status == "ok"
-    assert proof.check_log_probabilities("f16", model, [[-0.2, -0.2], [-0.3]]).status == "fail"  # 0.1 / 3 > 0.02
-    assert proof.check_log_probabilities("q4_k_m", model, [[-0.2, -0.2], [-0.3]]).status == "ok"
+    assert proof.check_log_probabilities("f16", model, [[-0.6, -0.2], [-0.3]]).status == "fail"  # 0.5 / 3 > 0.1
+    assert proof.check_log_probabilities("q4_k_m", model, [[-0.6, -0.2], [-0.3]]).status == "ok"
     assert proof.check_log_probabilities("f16", model, [[math.nan, -0.2], [-0.3]]).status == "fail"
     assert proof.check_log_probabilities("f16", [], []).status == "not_measured"
     # Within the tolerance of a coarse format, yet where training began: e / u = 0.95, 1, 1

@@ -34,15 +34,15 @@ def reference(exported):
 def verdict_of(exported, reference):
     def verdict(file, quantization, **changes):
         source = exported.f16 if quantization != "f16" else None
-        options = dict(
-            tokenizer=exported.tokenizer,
-            contract=exported.contract,
-            settings=SETTINGS,
-            max_tokens=4,
-            problems=exported.problems,
-            reference=reference,
-            source=source,
-        )
+        options = {
+            "tokenizer": exported.tokenizer,
+            "contract": exported.contract,
+            "settings": SETTINGS,
+            "max_tokens": 4,
+            "problems": exported.problems,
+            "reference": reference,
+            "source": source,
+        }
         return prove(file, quantization, **(options | changes)).verdict
 
     return verdict
