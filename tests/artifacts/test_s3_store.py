@@ -20,7 +20,7 @@ from artifacts import remote_backend
 from artifacts.store import Store, open_store
 from tasks.errors import PipelineError, Retryable, StoreError
 
-IMPATIENT = {"connect_timeout": 1, "read_timeout": 0.4, "retries": {"max_attempts": 0, "mode": "standard"}}
+ONE_ATTEMPT = {"connect_timeout": 20, "read_timeout": 20, "retries": {"max_attempts": 0, "mode": "standard"}}
 
 Fault = Callable[[str, str], str | None]
 
@@ -107,13 +107,21 @@ def proxy(s3_endpoint: str) -> Iterator[FaultyProxy]:
 
 
 @pytest.fixture
-def shaky(
-    proxy: FaultyProxy, s3_url: str, s3_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    """A store behind the proxy, with short patience."""
-    monkeypatch.setattr(remote_backend, "PATIENCE_S", 2.0)
-    options = {**s3_options, "endpoint_url": proxy.url, "config_kwargs": IMPATIENT}
+def shaky(proxy: FaultyProxy, s3_url: str, s3_options: dict[str, Any], tmp_path: Path) -> Store:
+    """A store behind the proxy."""
+    options = {**s3_options, "endpoint_url": proxy.url, "config_kwargs": ONE_ATTEMPT}
     return open_store(s3_url, storage_options=options, cache=tmp_path / "cache")
+
+
+@contextlib.contextmanager
+def faulty(proxy: FaultyProxy, fault: str, method: str, end: str) -> Iterator[None]:
+    """`fault` for requests of `method` to paths that end in `end`; nobody waits long for one that hangs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if fault == "hang":
+            patch.setattr(remote_backend, "PATIENCE_S", 1.0)
+        proxy.fault = lambda verb, path: fault if verb == method and path.split("?")[0].endswith(end) else None
+        yield
+        proxy.fault = no_fault
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -135,15 +143,14 @@ def test_a_broken_upload_loses_nothing(
 ) -> None:
     made = folder()
     want = contents(made)
-    proxy.fault = lambda method, path: fault if method == "PUT" and path.split("?")[0].endswith(where) else None
-    try:
-        shaky.commit(draft("sft"), made)
-    except PipelineError as error:
-        assert isinstance(error, Retryable), error
-        assert contents(made) == want
-    else:
-        assert fault == "cut"  # an answer without content cannot be cut in the middle
-    proxy.fault = no_fault
+    with faulty(proxy, fault, "PUT", where):
+        try:
+            shaky.commit(draft("sft"), made)
+        except PipelineError as error:
+            assert isinstance(error, Retryable), error
+            assert contents(made) == want
+        else:
+            assert fault == "cut"  # an answer without content cannot be cut in the middle
     stored = shaky.lookup("sft", draft("sft").fingerprint)
     assert stored is None or shaky.verify(stored, deep=True) == []
     manifest = shaky.commit(draft("sft"), made) if made.exists() else stored
@@ -178,33 +185,29 @@ def test_an_answer_that_got_lost_is_not_the_end_of_the_artifact(
 @pytest.mark.parametrize("fault", ["500", "hang", "cut"])
 def test_a_broken_download_is_not_kept(shaky: Store, proxy: FaultyProxy, draft: Any, folder: Any, fault: str) -> None:
     manifest = shaky.commit(draft("sft"), folder({"model.bin": "x" * 100_000}), keep_source=True)
-    proxy.fault = lambda method, path: fault if method == "GET" and path.split("?")[0].endswith("model.bin") else None
-    with pytest.raises(Retryable) as caught:
+    with faulty(proxy, fault, "GET", "model.bin"), pytest.raises(Retryable) as caught:
         shaky.local_folder(manifest)
     assert "model.bin" in str(caught.value) and caught.value.fix
-    proxy.fault = no_fault
     assert contents(shaky.local_folder(manifest)) == {"model.bin": b"x" * 100_000}
 
 
 def test_a_short_outage_is_ridden_out(
-    shaky: Store, proxy: FaultyProxy, draft: Any, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultyProxy, s3_url: str, s3_options: dict[str, Any], tmp_path: Path, draft: Any
 ) -> None:
-    monkeypatch.setattr(remote_backend, "PATIENCE_S", 20.0)
-    left = [2]
-
-    def twice(method: str, path: str) -> str | None:
-        left[0] -= 1
-        return "hang" if left[0] >= 0 else None
-
-    proxy.fault = twice
-    assert shaky.lookup("sft", draft("sft").fingerprint) is None
+    config = {**ONE_ATTEMPT, "read_timeout": 1}
+    options = {**s3_options, "endpoint_url": proxy.url, "config_kwargs": config}
+    store = open_store(s3_url, storage_options=options, cache=tmp_path)
+    answers = iter(["hang"])
+    proxy.fault = lambda method, path: next(answers, None)
+    assert store.lookup("sft", draft("sft").fingerprint) is None
+    assert len(proxy.seen) > 1
 
 
 def test_no_server_at_all(s3_url: str, s3_options: dict[str, Any], tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = {**s3_options, "endpoint_url": f"http://127.0.0.1:{port}", "config_kwargs": IMPATIENT}
+    options = {**s3_options, "endpoint_url": f"http://127.0.0.1:{port}", "config_kwargs": ONE_ATTEMPT}
     store = open_store(s3_url, storage_options=options, cache=tmp_path)
     start = time.monotonic()
     with pytest.raises(Retryable, match="network") as caught:
@@ -224,7 +227,7 @@ def test_no_secret_in_any_message(
     s3_url: str, s3_options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, draft: Any, folder: Any
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="artifacts")
-    options = {**s3_options, "endpoint_url": "http://user:pass-in-url@127.0.0.1:1", "config_kwargs": IMPATIENT}
+    options = {**s3_options, "endpoint_url": "http://user:pass-in-url@127.0.0.1:1", "config_kwargs": ONE_ATTEMPT}
     store = open_store(s3_url, storage_options=options, cache=tmp_path)
     texts = [repr(store), store.url]
     for action in (store.check_writable, lambda: store.commit(draft("sft"), folder())):
