@@ -12,8 +12,8 @@ from tasks.models.vocabulary import write_vocabulary
 CONTEXT = 512
 SHAPE = {
     "hidden_size": 256,  # a multiple of 256, so that the k-quants of GGUF apply
-    "intermediate_size": 512,
-    "num_hidden_layers": 3,
+    "intermediate_size": 768,
+    "num_hidden_layers": 2,
     "num_attention_heads": 8,
     "num_key_value_heads": 8,
 }
