@@ -172,29 +172,12 @@ def report(
     with user_errors():
         config = configured(profile, files, sets)
         from flows.report import write_report
-        from tasks.storage import store_of
+        from tasks.storage import find_run, store_of
 
         store = store_of(config)
         record = find_run(store, run_id)
         folder = Path(config.run.home).resolve() / "reports" / str(record["run_id"])
         out.print(str(write_report(record, store, folder)), soft_wrap=True)
-
-
-def find_run(store: Any, run_id: str) -> dict[str, Any]:
-    """A run's record by id, unique prefix, or `latest`."""
-    from tasks.errors import StoreError
-
-    names = sorted(Path(name).stem for name in store.list_records("runs"))
-    chosen = names[-1:] if run_id == "latest" else [name for name in names if name.startswith(run_id)]
-    if len(chosen) != 1:
-        known = ", ".join(names[-5:]) or "none"
-        raise StoreError(
-            f"no single run {run_id!r}", where=store.url, fix=f"the newest runs: {known}", cause="no_such_run"
-        )
-    record: dict[str, Any] | None = store.read_record(f"runs/{chosen[0]}.json")
-    if record is None:
-        raise StoreError(f"the record of run {chosen[0]} cannot be read", where=store.url)
-    return record
 
 
 StoreUrl = Annotated[str | None, typer.Option("--store", help="Store folder or URL; default <run.home>/store.")]

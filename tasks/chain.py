@@ -9,7 +9,9 @@ the *files* of its parents that it reads, so that a change elsewhere in a parent
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from tasks.training.backend import backend_of
 Parents = Mapping[str, Manifest]
 
 NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
-ROLLOUT = ("temperature", "top_p", "top_k", "min_p", "num_generations", "max_completion_length")
+SAMPLER = ("temperature", "top_p", "top_k", "min_p")
+ROLLOUT = (*SAMPLER, "num_generations", "max_completion_length")
 
 
 def backend_terms(config: PipelineConfig) -> dict[str, Any]:
@@ -74,6 +77,33 @@ def model_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return terms
 
 
+def base_model_digest(model: Manifest) -> str:
+    """What stands for the base model: its files if it was built, else their recorded digests; never the stage's log."""
+    built = any(entry.path.startswith("model/") for entry in model.files)
+    return folder_digest(model, "model") if built else file_digest(model, "reference.json")
+
+
+def reward_terms(config: PipelineConfig) -> dict[str, Any]:
+    """What a completion is paid for, with the source code of the user's own functions (not of what they import)."""
+    rewards = config.grpo.rewards
+    terms = rewards.model_dump(mode="json", exclude={"max_error_rate", "timeout_s"})
+    return {**terms, "code": {function.path: _code_digest(function.path) for function in rewards.functions}}
+
+
+def _code_digest(path: str) -> str | None:
+    """sha256 of the file of `package.module:function`, found without importing anything; None when there is none."""
+    folders: Iterable[str] = [str(Path.cwd()), *sys.path]
+    spec = None
+    for name in path.partition(":")[0].split("."):
+        spec = PathFinder.find_spec(name, list(folders))
+        if spec is None:
+            return None
+        folders = spec.submodule_search_locations or []
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+
+
 def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
         "data": config.data.model_dump(mode="json"),
@@ -82,9 +112,10 @@ def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "lengths": {
             "sft": config.sft.max_length,
             "completion": config.grpo.max_completion_length,
+            "eval_completion": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
             "context": config.model.max_context,
         },
-        "model": parents["model"].content_digest,
+        "model": base_model_digest(parents["model"]),
     }
 
 
@@ -94,7 +125,7 @@ def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "trained_by": backend_of(config, config.sft),
         "backend": backend_terms(config),
         "template": template_terms(config),
-        "model": parents["model"].content_digest,
+        "model": base_model_digest(parents["model"]),
         "traces": file_digest(parents["dataset"], "sft.parquet"),
     }
 
@@ -104,7 +135,7 @@ def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         # Thresholds are applied to the measured rates in the flow, so changing one resamples nothing.
         "prompts": config.gate.prompts,
         "rollout": rollout_terms(config),
-        "rewards": config.grpo.rewards.model_dump(mode="json"),
+        "rewards": reward_terms(config),
         "backend": backend_terms(config),
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
@@ -114,7 +145,7 @@ def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
 
 def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
-        "grpo": _semantic(config.grpo.model_dump(mode="json")),
+        "grpo": {**_semantic(config.grpo.model_dump(mode="json")), "rewards": reward_terms(config)},
         "vllm": config.vllm.model_dump(mode="json", exclude={"enforce_eager"}),
         "max_context": config.model.max_context,
         "trained_by": backend_of(config, config.grpo),
@@ -137,11 +168,12 @@ def evaluate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "vllm": config.vllm.enabled,
         "backend": backend_terms(config),
         "template": template_terms(config),
-        "model": model.content_digest if model.stage == "model" else folder_digest(model, "model"),
+        "model": base_model_digest(model) if model.stage == "model" else folder_digest(model, "model"),
         "problems": file_digest(parents["dataset"], "eval.parquet"),
     }
     if config.evaluation.samples:
-        terms["sampler"] = rollout_terms(config)
+        grpo = config.grpo.model_dump(mode="json")
+        terms["sampler"] = {key: grpo[key] for key in SAMPLER}
     return terms
 
 
@@ -153,6 +185,7 @@ def export_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "problems": file_digest(parents["dataset"], "eval.parquet"),
         "items": file_digest(parents["evaluate_grpo"], "items.jsonl"),
         "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+        "max_context": config.model.max_context,
     }
 
 

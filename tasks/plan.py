@@ -10,8 +10,9 @@ from artifacts.manifest import Manifest
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import NAMES, names_of, stages_for
-from tasks.errors import ConfigError
-from tasks.stage import Stage, all_terms, why
+from tasks.errors import ConfigError, StoreError
+from tasks.stage import Stage, all_terms, stored, why
+from tasks.storage import RUN_ID, find_run
 
 
 @dataclass(frozen=True)
@@ -50,36 +51,78 @@ def select(
     """Turn the options of a run into the stages to carry out.
 
     `resume_from` names an artifact (manifest path, fingerprint, `stage/prefix`, `stage:latest`, or `latest` for the newest
-    SFT model): it and its recorded ancestors are used as they are, whatever the configuration says. `start_from` alone
-    takes the newest stored artifact of every stage before it.
+    SFT model) or a run (its id): the artifact with its recorded ancestors, or all that the run made, are used as they are,
+    whatever the configuration says. `start_from` takes, for every stage before it, what this configuration would reuse,
+    else the newest stored artifact.
 
     Raises:
         ConfigError: unknown stage, or start after stop.
-        StoreError: nothing stored to start from.
+        StoreError: nothing stored to start from, or it is damaged.
     """
-    stages = stages_for(config)
     order = {name: i for i, name in enumerate(NAMES)}
-    forced = frozenset(name for text in force for name in names_of(text))
-    given: dict[str, Manifest] = {}
-    if resume_from:
-        reference = "sft:latest" if resume_from == "latest" else resume_from
-        given = lineage(store.find(reference), store)
+    first = order[names_of(start_from)[0]] if start_from else 0
+    last = max(order[name] for name in names_of(stop_after)) if stop_after else len(NAMES)
+    if last < first:
+        raise ConfigError(
+            f"--stop-after {stop_after} comes before --start-from {start_from}",
+            fix=f"the order is {', '.join(NAMES)}",
+        )
+    forced = frozenset(name for text in force for name in names_of(text) if order[name] >= first)
+    stages = tuple(stage for stage in stages_for(config) if order[stage.name] <= last)
+    given = _resumed(resume_from, store) if resume_from else {}
     if start_from:
-        first = order[names_of(start_from)[0]]
-        needed = needed_before(stages, first)
-        for name in needed:
+        given = {name: manifest for name, manifest in given.items() if order[name] < first}
+        same = _reusable(config, store, stages, given)
+        for name in needed_before(stages, first):
             if name not in given:
-                given.update({k: m for k, m in lineage(store.find(f"{name}:latest"), store).items() if k not in given})
-        forced = frozenset(name for name in forced if order[name] >= first)
-    if stop_after:
-        last = max(order[name] for name in names_of(stop_after))
-        if start_from and last < order[names_of(start_from)[0]]:
-            raise ConfigError(f"--stop-after {stop_after} comes before --start-from {start_from}")
-        stages = tuple(stage for stage in stages if order[stage.name] <= last)
-    if start_from:
-        first = order[names_of(start_from)[0]]
+                manifest = same[name] if name in same else store.find(f"{name}:latest")
+                given = {**lineage(manifest, store), **given}
         stages = tuple(stage for stage in stages if order[stage.name] >= first or stage.name in given)
+    _check_given(stages, given, store)
     return Selection(stages, given, forced - given.keys())
+
+
+def _resumed(reference: str, store: Store) -> dict[str, Manifest]:
+    """What `--resume-from` names, by stage name."""
+    if not RUN_ID.fullmatch(reference):
+        return lineage(store.find("sft:latest" if reference == "latest" else reference), store)
+    run = find_run(store, reference)
+    made = [(item["stage"], item["fingerprint"]) for item in run["stages"] if "fingerprint" in item]
+    found = {stage: manifest for stage, key in made if (manifest := store.lookup(stage, key)) is not None}
+    if not found:
+        raise StoreError(
+            f"nothing of the run {run['run_id']} is stored",
+            where=store.url,
+            fix="`grpo-pipeline artifacts ls` lists what there is",
+        )
+    return found
+
+
+def _reusable(
+    config: PipelineConfig, store: Store, stages: Sequence[Stage], given: Mapping[str, Manifest]
+) -> dict[str, Manifest]:
+    """What is stored for exactly this configuration; nothing behind a stage that is not stored."""
+    known = dict(given)
+    for stage in stages:
+        if stage.name not in known and all(parent in known for parent in stage.parents):
+            manifest = store.lookup(stage.name, fingerprint(all_terms(stage, config, known)))
+            if manifest is not None:
+                known[stage.name] = manifest
+    return known
+
+
+def _check_given(stages: Sequence[Stage], given: Mapping[str, Manifest], store: Store) -> None:
+    """What is used as it is must at least be whole: no stage makes it again."""
+    read = {parent for stage in stages if stage.name not in given for parent in stage.parents}
+    for name in sorted(read & given.keys()):
+        problems = store.verify(given[name], deep=True)
+        if problems:
+            raise StoreError(
+                f"the stored artifact is damaged: {problems[0]}",
+                where=f"{name}/{given[name].fingerprint[:16]}",
+                fix="run without --resume-from and --start-from, so that it is made again",
+                cause="artifact_damaged",
+            )
 
 
 def needed_before(stages: Sequence[Stage], first: int) -> list[str]:
@@ -116,14 +159,14 @@ def plan(config: PipelineConfig, store: Store, selection: Selection) -> list[Ste
             continue
         terms = all_terms(stage, config, known)
         key = fingerprint(terms)
-        manifest_or_none = store.lookup(stage.name, key)
+        found, damage = stored(stage, key, store)
         if stage.name in selection.forced:
             steps.append(Step(stage.name, "run", "forced", key))
-        elif manifest_or_none is None:
+        elif found is None:
             steps.append(Step(stage.name, "run", why(stage, terms, store), key))
-        elif problems := store.verify(manifest_or_none, deep=True):
-            steps.append(Step(stage.name, "run", f"stored artifact damaged: {problems[0]}", key))
+        elif damage:
+            steps.append(Step(stage.name, "run", f"the stored artifact is damaged: {damage}", key))
         else:
-            known[stage.name] = manifest_or_none
+            known[stage.name] = found
             steps.append(Step(stage.name, "reuse", "unchanged", key))
     return steps

@@ -144,18 +144,10 @@ def folder_digest(manifest: Manifest, folder: str) -> str:
     return fingerprint({"files": lines})
 
 
-def usable(stage: Stage, key: str, settings: Settings) -> Manifest | None:
-    """The stored artifact, if all its files are there and unaltered; a damaged one is set aside and the log says why."""
-    manifest = settings.store.lookup(stage.name, key)
-    if manifest is None:
-        return None
-    problems = settings.store.verify(manifest, deep=True)
-    if not problems:
-        return manifest
-    reason = "; ".join(problems[:5])
-    settings.warn(f"{stage.name}: the stored artifact is damaged and is made again: {reason}")
-    settings.store.invalidate(manifest, reason)
-    return None
+def stored(stage: Stage, key: str, store: Store) -> tuple[Manifest | None, str]:
+    """The stored artifact, and what is wrong with its files (empty: nothing)."""
+    manifest = store.lookup(stage.name, key)
+    return manifest, "; ".join(store.verify(manifest, deep=True)[:5]) if manifest else ""
 
 
 def why(stage: Stage, terms: Mapping[str, Any], store: Store) -> str:
@@ -178,23 +170,26 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
     """
     terms = all_terms(stage, settings.config, parents)
     key = fingerprint(terms)
-    found = None if force else usable(stage, key, settings)
-    if found:
+    found, damage = stored(stage, key, settings.store)
+    if found and not damage and not force:
         return Outcome(found, True, "unchanged")
     work = settings.home / "work" / f"{stage.name}-{key[:16]}"
     with ExitStack() as stack:
-        lock = stack.enter_context(
-            file_lock(
-                settings.home / "locks" / f"{stage.name}-{key[:16]}.lock",
-                on_wait=lambda text: settings.log(f"{stage.name}: waiting for the same stage of another run ({text})"),
-            )
-        )
-        found = None if force else usable(stage, key, settings)
-        if found:
+        # One for the work directory, one for the artifact: runs can share a home or a store without the other.
+        descriptors = [
+            stack.enter_context(file_lock(path, on_wait=lambda text: settings.log(f"{stage.name}: {text}")))
+            for path in (settings.home / "locks" / f"{work.name}.lock", settings.store.lock_path(stage.name, key))
+        ]
+        found, damage = stored(stage, key, settings.store)
+        if found and not damage and not force:
             return Outcome(found, True, "made by another run meanwhile")
         reason = "forced" if force else why(stage, terms, settings.store)
-        settings.log(f"{stage.name}: runs ({reason})")
-        descriptors = [lock]
+        if found and damage:
+            # Not before the lock: meanwhile another run may have made it again.
+            reason = f"the stored artifact is damaged: {damage}"
+            settings.store.invalidate(found, damage)
+        say = settings.warn if damage else settings.log
+        say(f"{stage.name}: runs ({reason})")
         if stage.computes and settings.config.run.device != "cpu":
             from tasks.process.gpu import take_gpu
 
@@ -267,7 +262,7 @@ def _make(
         notes=result.notes,
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
-    manifest = settings.store.commit(draft, work / "out")
+    manifest = settings.store.commit(draft, work / "out", replace=force)
     shutil.rmtree(work, ignore_errors=True)
     return manifest
 
