@@ -14,7 +14,9 @@ from tasks.contract.values import Value
 
 _HASHES = re.compile(r"####\s*([^\n]+)")
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "none", "null", "n/a", "na", "<na>"})
-_MATHS = re.compile(r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b")
+_MATHS = re.compile(
+    r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b|(?<![A-Za-z])[A-Za-z0-9]\s*-\s*[A-Za-z0-9](?![A-Za-z])"
+)
 _SPACES = re.compile(r"\s+")
 _CHOICE = re.compile(r"\(?\s*([a-z])\s*\)?")
 _DIGIT = re.compile(r"\d")

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from tasks.contract.kinds import Kind
-from tasks.contract.words import ANSWER_WORDS, FORBIDDEN, VERBS
+from tasks.contract.words import ANSWER_WORDS, FORBIDDEN, FORBIDDEN_CJK, SCALES, VERBS
 
 _HEAD = re.compile(
     r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+(?=(?:negative\s|minus\s)?[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]))|[A-Za-z][A-Za-z ]{0,60}:\s*"
@@ -16,15 +16,25 @@ _CJK_HEAD = re.compile(
     r"(?:一共|总共|共计|共|合计|总计|等于|得|是|为)?\s*(?:有|是|为|等于|得)?\s*[:：]?\s*(?:第(?=\d))?"
 )
 _VARIABLE = re.compile(
-    r"(?:\\(?:alpha|beta|gamma|theta|phi|lambda|angle|triangle|Delta)\s*)?[A-Za-z]{0,3}'?(?:_\s*(?:\{\s*\w{1,8}\s*\}|\w))?[₀-₉]*"
+    r"(?:\\(?:alpha|beta|gamma|theta|phi|lambda|angle|triangle|Delta)\s*)?(?:(?:[A-Za-z]|[A-Z]{2,3})'?)?(?:_\s*(?:\{\s*\w{1,8}\s*\}|\w))?[₀-₉]*"
     r"(?:\(-?[A-Za-z0-9](?:\s*,\s*-?[A-Za-z0-9]){0,3}\))?"
 )
 _TUPLE_LABEL = re.compile(r"(?:[A-Za-z]{1,2}|\([A-Za-z](?:\s*,\s*[A-Za-z]){1,5}\))\s*=\s*(?=[(\[⦃])")
 _LABEL_WORDS = re.compile(r"[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff ']{0,60}")
+_ONLY_WORDS = re.compile(r"\s*[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff\s,.'-]*")
+_NOT_BESIDE = FORBIDDEN | frozenset(SCALES) | {"dozen", "dozens"}
 _LABEL_ALLOWED = frozenset({"is", "are", "was", "and", "one", "to", "all"})
-_ARITHMETIC = re.compile(r"[\d\s.,+\-*/÷()^%$!{}√π]+|[^=]*\\frac[^=]*")
-_TIMES_LETTER = re.compile(r"(?<=\d)\s*[xX]\s*(?=\d)")
+_OPERAND = (
+    r"(?:\$?\s?\d[\d,]*(?:\.\d+)?%?|\$?\.\d+|\\frac\s*(?:\{\s*-?\d+\s*\}|\d)\s*(?:\{\s*-?\d+\s*\}|\d)"
+    r"|√\s*(?:\{\s*\d+\s*\}|\(\s*\d+\s*\)|\d+))!?(?:\s*\^\s*(?:\{\s*-?\d+\s*\}|-?\d+))?"
+)
+_ARITHMETIC = re.compile(rf"[(+-]*\s?{_OPERAND}\)*(?:\s*(?:[+\-*/÷]\s*\(*-?|\()\s*{_OPERAND}\)*)*")
+_TIMES_LETTER = re.compile(r"(?<=\d)\s*[xX]\s*(?=\d)|\*\*")
 _OPERATOR = re.compile(r"[\d)%}]\s*(?:[+\-*/÷^!]|\()|√|\\frac")
+_SMALL_WORDS = frozenset(
+    ("a", "an", "of", "in", "at", "by", "my", "the", "for", "side", "angle", "line", "segment", "point")
+)
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _ONE_NUMBER = re.compile(r"\s*[+-]?\s*\$?\s*(?:\d[\d,]*\.?\d*|\.\d+)\s*%?\s*")
 _REMARK_CHARS = 120
 _BEFORE_REMARK = re.compile(r"[\w%°$}¢€£]\s+|[\u3400-\u9fff]")
@@ -33,7 +43,7 @@ _HEDGE_SIGNS = re.compile(r"[±∓≈~≠≤≥<>?∪]|\.\.\.")
 _HEDGE_WORDS = re.compile(
     r"\b(?:or|not|no|nor|never|neither|either|between|maybe|perhaps|possibly|probably|likely|about|approximately|approx|"
     r"around|roughly|nearly|almost|least|most|than|over|under|except|but|and|to|through|versus|vs|up|cannot|unsure|think|guess"
-    r"|\w+n't)\b|[或不非没约]|左右|至少|至多|以上|以下|大于|小于|超过|之间",
+    r"|\w*n't)\b|[或不非没约]|左右|至少|至多|以上|以下|大于|小于|超过|之间",
     re.IGNORECASE,
 )
 _APPROXIMATE = re.compile(
@@ -57,7 +67,7 @@ def split_label(body: str) -> tuple[str | None, str, str]:
             label_text = _equation_label(part) if i == 0 else None
             if label_text is not None:
                 label = label_text
-            elif _is_arithmetic(part) or (_ONE_NUMBER.fullmatch(part) and not equation):
+            elif _is_arithmetic(part) or (len(parts) == 2 and _ONE_NUMBER.fullmatch(part)):
                 equation = part
             else:
                 return None, body, ""
@@ -70,7 +80,7 @@ def split_label(body: str) -> tuple[str | None, str, str]:
 
 def asserts_nothing(equation: str, rest: str) -> bool:
     """Whether an equation only repeats one number: `8 = 8`, or names two: `7 = 8`."""
-    return bool(_ONE_NUMBER.fullmatch(equation)) and bool(_ONE_NUMBER.fullmatch(rest))
+    return bool(_ONE_NUMBER.fullmatch(equation)) and "/" not in rest and "\\frac" not in rest
 
 
 def is_one_number(equation: str) -> bool:
@@ -85,25 +95,41 @@ def list_label(body: str) -> str:
 
 
 def _is_arithmetic(part: str) -> bool:
+    """Numbers joined by operators, such as `3 + 5`, `2(4)`, `\\frac{16}{2}`, `\\sqrt{64}`: something worked out."""
     part = _TIMES_LETTER.sub("*", part).replace("\\sqrt", "√")
-    return bool(_ARITHMETIC.fullmatch(part) and _OPERATOR.search(part)) and not _ONE_NUMBER.fullmatch(part)
+    complete = _ARITHMETIC.fullmatch(part) and part.count("(") == part.count(")")
+    return bool(complete and _OPERATOR.search(part)) and not _ONE_NUMBER.fullmatch(part)
 
 
 def _equation_label(part: str) -> str | None:
     """A variable or a few words in front of `=`; None when it is neither."""
     if _VARIABLE.fullmatch(part):
         return part or "="
-    if _LABEL_WORDS.fullmatch(part) and harmless(part):
+    if _LABEL_WORDS.fullmatch(part) and harmless(part) and _are_words(part):
         return " ".join(part.lower().split())
     return None
 
 
+def _are_words(part: str) -> bool:
+    """Words rather than a product of variables: `total cost`, `value of x`, `so x`, but not `x y` or `kx`."""
+    words = part.split()
+    if len(words) > 1 and _VARIABLE.fullmatch(words[-1]):
+        before = [word.lower() for word in words[:-1]]
+        return before[-1] in _SMALL_WORDS or all(word in ANSWER_WORDS or word == "let" for word in before)
+    return all(
+        not word.isascii() or word.lower() in _SMALL_WORDS or (len(word) > 2 and bool(_VOWEL.search(word)))
+        for word in words
+    )
+
+
 @lru_cache(maxsize=4096)
-def harmless(words: str) -> bool:
-    """At most seven words, none of which denies, softens or changes a value."""
-    parts = words.lower().replace("'", " ").split()
-    hedged = any(word not in _LABEL_ALLOWED and _HEDGE_WORDS.search(word) for word in words.split())
-    return len(parts) <= 7 and not hedged and not (FORBIDDEN - _LABEL_ALLOWED).intersection(parts)
+def harmless(words: str, allowed: frozenset[str] = _LABEL_ALLOWED) -> bool:
+    """At most seven words, none of which denies, softens, scales or changes a value."""
+    if not _ONLY_WORDS.fullmatch(words) or FORBIDDEN_CJK.search(words):
+        return False
+    parts = re.findall(r"[^\W\d_]+(?:'t)?", words.lower())
+    hedged = any(word not in allowed and _HEDGE_WORDS.search(word) for word in parts)
+    return len(parts) <= 7 and not hedged and not _NOT_BESIDE.difference(allowed).intersection(parts)
 
 
 def _words(body: str) -> tuple[str | None, str, str]:
@@ -148,7 +174,7 @@ def split_remark(body: str) -> tuple[str, str]:
 
 def harmless_remark(remark: str) -> bool:
     """Whether a remark without a number leaves the answer as it is."""
-    return not any(ch.isdigit() for ch in remark) and not _HEDGE_SIGNS.search(remark) and harmless(remark)
+    return harmless(remark, frozenset(("one", "all")))
 
 
 def kind_of(body: str) -> Kind:

@@ -105,7 +105,7 @@ def fold_unicode(text: str) -> str:
 def tidy(text: str) -> str:
     """`text` without layout; see the module's description."""
     text = strip_outer(fold_unicode(text))
-    if "\\" in text or "{" in text or "~" in text:
+    if "\\" in text or "{" in text:
         text = _ORDINAL_EXPONENT.sub(r"\1", _DEGREE_EXPONENT.sub("°", unlatex(text)))
         text = strip_outer(text)
     if "**" in text:
@@ -124,7 +124,9 @@ def strip_outer(text: str) -> str:
     """Without surrounding blanks, final punctuation, and paired markdown, quotes or dollar signs."""
     for _ in range(8):
         before = text
-        text = text.strip().rstrip(_TRAILING)
+        text = text.strip()
+        if text[-1:] in _TRAILING and text[-2:] != "..":
+            text = text.rstrip(_TRAILING)
         if text[:1] not in _OUTER_FIRST:
             return text
         for left, right in _OUTER:

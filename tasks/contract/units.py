@@ -26,6 +26,7 @@ _PIECE = re.compile(
 _HYPHEN = re.compile(r"-[^\W\d_]{2}")
 _PARTICIPLE = re.compile(r"\w{2,}(?<!e)ed")
 _CJK = re.compile(r"[\u3400-\u9fff]")
+_LATIN = re.compile(r"[A-Za-z\u0370-\u03ff]")
 _MAX_LENGTH = 64
 _MAX_WORDS = 5
 _CURRENCY_SIGNS = frozenset("€£¥₹$¢")
@@ -85,6 +86,8 @@ def read_suffix(text: str) -> Suffix | None:
     lone = seen.words == 1 and seen.previous not in SCALES
     if lone and _PARTICIPLE.fullmatch(seen.previous):
         return None  # "8 doubled", "8 rejected"
+    if seen.percent and any(seen.units):
+        return None
     unit = "" if any(not name for name in seen.units) else "".join(seen.units)
     return Suffix(seen.scale, unit, seen.percent, seen.dozen)
 
@@ -98,7 +101,7 @@ def _take(seen: _Seen, piece: str, at: int, pieces: list[str]) -> bool:
         return True
     if piece[0] == "^":
         seen.units.append("" if "-" in piece else "^" + re.sub(r"\D", "", piece))
-        return seen.previous[:1].isalpha() and seen.previous != "per"
+        return seen.previous in UNITS or seen.previous in ("unit", "units")
     if lower in ("%", "percent", "percentage", "pct") or (lower == "per" and following == "cent"):
         first = not (seen.percent or seen.units or seen.words)
         seen.percent = True
@@ -128,12 +131,12 @@ def _take(seen: _Seen, piece: str, at: int, pieces: list[str]) -> bool:
 
 
 def _take_word(seen: _Seen, word: str, lower: str, at: int) -> bool:
-    if lower in SCALES and at == 0:
+    if lower in SCALES:
         seen.scale = Fraction(SCALES[lower])
-        return True
-    if lower in ("dozen", "dozens") and at == 0:
+        return at == 0
+    if lower in ("dozen", "dozens"):
         seen.dozen = True
-        return True
+        return at == 0
     if lower in EXPONENT_WORDS:
         seen.exponent = EXPONENT_WORDS[lower]
         return not (seen.glued and at == 0)
@@ -142,7 +145,9 @@ def _take_word(seen: _Seen, word: str, lower: str, at: int) -> bool:
         if at == 0:
             seen.scale, rest = _cjk_scale(word)
         seen.units.append(UNITS.get(rest, ""))
-        return not FORBIDDEN_CJK.search("个" + rest[2:] if rest.startswith("个月") else rest)
+        return not _LATIN.search(word) and not FORBIDDEN_CJK.search(
+            "个" + rest[2:] if rest.startswith("个月") else rest
+        )
     if not _is_noun(word, lower, seen.glued and at == 0, seen.previous):
         return False
     if lower in NO_MEANING:
@@ -168,7 +173,7 @@ def _is_noun(word: str, lower: str, glued: bool, previous: str) -> bool:
     if ("'" in lower and not lower.endswith("'s")) or any(part in FORBIDDEN for part in re.split("['-]", lower)):
         return False
     if previous == "°":
-        return lower in ("c", "f") or lower in UNITS
+        return lower in ("c", "f", "celsius", "fahrenheit")
     if len(word) == 1:
         return word in SINGLE_LETTER_UNITS and not (glued and word in "KA")
     if lower in UNITS or lower in NO_MEANING:
