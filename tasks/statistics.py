@@ -37,7 +37,7 @@ def half_tail(k: int, n: int) -> float:
     """P(X >= k) for X ~ Binomial(n, 1/2), exact; 1 when k <= 0."""
     if k <= 0:
         return 1.0
-    return sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n
+    return sum(math.comb(n, i) for i in range(k, n + 1)) / (1 << n)
 
 
 def mcnemar_exact(gained: int, lost: int) -> float:
