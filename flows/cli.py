@@ -6,28 +6,19 @@ Errors that the user can mend end with one message and the exit code of `docs/er
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-# Before anything imports Prefect: a slow machine needs more than 20 s to start the ephemeral server, and none of this
-# should try to reach the network.
-os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-os.environ.setdefault("DO_NOT_TRACK", "1")
-
 import typer
 import yaml
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipeline_config.loading import load_config, profiles
+from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
+from flows.inspect_cli import doctor, grade, reward_app
+from pipeline_config.loading import profiles
 from pipeline_config.pipeline import PipelineConfig
-from tasks.errors import PipelineError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,17 +29,10 @@ artifacts_app = typer.Typer(no_args_is_help=True, help="List, inspect, verify an
 config_app = typer.Typer(no_args_is_help=True, help="Show settings, their bounds, and the profiles.")
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(config_app, name="config")
+app.add_typer(reward_app, name="reward")
+app.command()(grade)
+app.command()(doctor)
 
-out = Console()
-err = Console(stderr=True)
-
-Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile; `grpo-pipeline config profiles` lists them.")]
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", help="Change a setting, e.g. --set grpo.beta=0.02. Repeatable.")
-]
-Files = Annotated[
-    list[Path] | None, typer.Option("--config", "-c", help="A YAML file laid over the profile. Repeatable.")
-]
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
 Force = Annotated[list[str] | None, typer.Option(help="Make this stage again although it is stored. Repeatable.")]
@@ -58,24 +42,6 @@ ResumeFrom = Annotated[
         help="Use this artifact (manifest path, fingerprint, stage/prefix, run id) or the `latest` SFT model as it is."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Print a PipelineError as one message and leave with its exit code."""
-    try:
-        yield
-    except PipelineError as error:
-        where = f"{error.where}: " if error.where else ""
-        err.print(f"[bold red]error[/] \\[{escape(error.cause)}] {escape(where + error.message)}", soft_wrap=True)
-        if error.fix:
-            err.print(f"  [bold]what to do:[/] {escape(error.fix)}", soft_wrap=True)
-        raise typer.Exit(error.exit_code) from None
-
-
-def configured(profile: str, files: list[Path] | None, sets: list[str] | None) -> PipelineConfig:
-    return load_config(profile, files or [], sets or [])
 
 
 @app.command()
@@ -281,9 +247,9 @@ def config_profiles() -> None:
     out.print(table)
 
 
-def main(call: Callable[[], None] = app) -> None:
+def main() -> None:
     """Console script."""
-    call()
+    app()
 
 
 if __name__ == "__main__":

@@ -90,6 +90,16 @@ class PipelineConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _enough_problems(self) -> PipelineConfig:
+        if self.gate.enabled and self.gate.prompts > self.data.gate_rows:
+            raise ValueError(f"gate.prompts = {self.gate.prompts} is more than data.gate_rows = {self.data.gate_rows}")
+        if self.data.eval_rows != "all" and self.evaluation.problems > self.data.eval_rows:
+            raise ValueError(
+                f"evaluation.problems = {self.evaluation.problems} is more than data.eval_rows = {self.data.eval_rows}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _four_bit_needs_an_adapter(self) -> PipelineConfig:
         if self.model.load_in_4bit and "full" in (self.sft.method, self.grpo.method):
             raise ValueError("model.load_in_4bit trains an adapter only: set sft.method and grpo.method to lora")

@@ -17,7 +17,7 @@ class RunConfig(Section):
     store: str | None = Field(None, max_length=1024)
     """Artifact store: a folder or any fsspec URL such as `s3://bucket/prefix`. Unset means `<home>/store`."""
     backend: Literal["auto", "trl", "unsloth"] = "auto"
-    """Training back end; `auto` takes unsloth when it is installed and a GPU is there, else trl."""
+    """Training back end; `auto` is trl, on the CPU and the GPU. `unsloth` trains LoRA and 4-bit QLoRA adapters on a GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where stages compute."""
     threads: int | None = Field(None, ge=1, le=1024)

@@ -146,7 +146,7 @@ def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
 def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
         "grpo": {**_semantic(config.grpo.model_dump(mode="json")), "rewards": reward_terms(config)},
-        "vllm": config.vllm.model_dump(mode="json", exclude={"enforce_eager"}),
+        "vllm": config.vllm.enabled,
         "max_context": config.model.max_context,
         "trained_by": backend_of(config, config.grpo),
         "backend": backend_terms(config),

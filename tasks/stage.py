@@ -27,12 +27,14 @@ from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
+from tasks.process.jsonio import read_json, write_json
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
 from tasks.training.unsloth import BACKEND_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 NEIGHBOURS = 50
+FINISHED_FILE = "finished.json"
 
 Terms = Callable[[PipelineConfig, Mapping[str, Manifest]], dict[str, Any]]
 Log = Callable[[str], None]
@@ -124,7 +126,7 @@ def all_terms(stage: Stage, config: PipelineConfig, parents: Mapping[str, Manife
         "version": stage.version,
         "seed": config.seed,
         "libraries": library_versions(stage.libraries),
-        **stage.terms(config, parents),
+        **stage.terms(config, {name: parents[name] for name in stage.parents}),
     }
 
 
@@ -209,8 +211,30 @@ def _make(
     *,
     force: bool,
 ) -> Manifest:
-    config = settings.config
     _prepare(work, settings.run_id, start_over=force)
+    draft = _finished(work) or _run_process(stage, settings, parents, terms, key, work, descriptors)
+    manifest = settings.store.commit(draft, work / "out", replace=force)
+    shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
+def _finished(work: Path) -> ManifestDraft | None:
+    """What an earlier attempt finished but could not store (full disk, unreachable store): it is only stored again."""
+    data = read_json(work / FINISHED_FILE)
+    return ManifestDraft.model_validate(data) if data and (work / "out").is_dir() else None
+
+
+def _run_process(
+    stage: Stage,
+    settings: Settings,
+    parents: Mapping[str, Manifest],
+    terms: dict[str, Any],
+    key: str,
+    work: Path,
+    descriptors: Sequence[int],
+) -> ManifestDraft:
+    """Run the stage's process once, and describe what it left in out/."""
+    config = settings.config
     attempts = _count_attempt(work)
     inputs = {name: str(settings.store.local_folder(parents[name])) for name in stage.parents}
     spec = write_spec(
@@ -262,9 +286,8 @@ def _make(
         notes=result.notes,
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
-    manifest = settings.store.commit(draft, work / "out", replace=force)
-    shutil.rmtree(work, ignore_errors=True)
-    return manifest
+    write_json(work / FINISHED_FILE, draft.model_dump(mode="json"))
+    return draft
 
 
 def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
@@ -274,7 +297,8 @@ def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
         if start_over and not (marker.exists() and marker.read_text(encoding="utf-8") == run_id):
             shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(work / "out", ignore_errors=True)
+        if not (work / FINISHED_FILE).exists():
+            shutil.rmtree(work / "out", ignore_errors=True)
         if start_over:
             marker.write_text(run_id, encoding="utf-8")
     except OSError as error:

@@ -8,8 +8,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from pipeline_config.training import GRPOSettings
 from tasks.diagnosis.callback import WatchdogCallback
+from tasks.diagnosis.doctor import Diagnosis
+from tasks.diagnosis.run_info import from_settings
 from tasks.errors import RunStopped
 from tasks.process.context import StageContext
+
+
+LEARNT_FROM = 0.85
+"""A run that begins with fewer right completions than this and ends with nearly all right has learnt its problems."""
 
 
 class InitialKL(TrainerCallback):
@@ -45,9 +51,9 @@ class Watchdog:
         self.ctx, self.mode = ctx, ctx.config.grpo.watchdog
         self.notes: list[str] = []
         self.stopped: RunStopped | None = None
-        self.callback = WatchdogCallback(on_verdict=self._on_verdict, info=run_info(ctx))
+        self.callback = WatchdogCallback(on_verdict=self._on_verdict, info=from_settings(ctx.config.grpo))
 
-    def _on_verdict(self, diagnosis: Any) -> bool:
+    def _on_verdict(self, diagnosis: Diagnosis) -> bool:
         """Returns whether training should stop."""
         note = f"{diagnosis.verdict}: {diagnosis.headline}"
         if note not in self.notes:
@@ -55,6 +61,10 @@ class Watchdog:
             self.ctx.log(f"watchdog: {note}; first: {diagnosis.first_step}")
         if self.mode != "stop":
             return False
+        if diagnosis.verdict == "all_correct" and self._was_learnt():
+            # The end of learning, not a run that cannot learn: what is left of it would only cost time.
+            self.notes.append("training ended early: nothing was left to learn from these problems")
+            return True
         self.stopped = RunStopped(
             diagnosis.headline,
             where=f"grpo step {diagnosis.onset_step}",
@@ -63,19 +73,12 @@ class Watchdog:
         )
         return True
 
+    def _was_learnt(self) -> bool:
+        """Whether the share of right completions was clearly lower in the first logged row."""
+        shares = [row["outcomes/right"] for row in self.callback.rows if row.get("outcomes/right") is not None]
+        return bool(shares) and shares[0] < LEARNT_FROM
+
     def raise_if_stopped(self) -> None:
         """After `train()`: raise the verdict that ended it."""
         if self.stopped is not None:
             raise self.stopped
-
-
-def run_info(ctx: StageContext) -> Any:
-    """What the diagnosis may know about the run beyond its log."""
-    from tasks.diagnosis.rules import RunInfo
-
-    settings = ctx.config.grpo
-    return RunInfo(
-        num_generations=settings.num_generations,
-        beta=settings.beta,
-        max_completion_length=settings.max_completion_length,
-    )

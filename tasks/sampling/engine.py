@@ -47,7 +47,6 @@ def sample_with_engine(
         max_tokens=settings.max_new_tokens,
         stop_token_ids=[int(tokenizer.eos_token_id)],
         detokenize=False,
-        seed=settings.seed,
     )
     outputs = engine.generate([TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts], parameters, use_tqdm=False)
     found = []

@@ -16,14 +16,13 @@ Backend = Literal["trl", "unsloth"]
 def backend_of(config: PipelineConfig, settings: Optimization) -> Backend:
     """The back end for one training stage.
 
-    `auto` takes unsloth where it can do the work: a GPU, unsloth installed, and an adapter to train. Full fine-tuning
-    goes through trl, since unsloth's shared-weight rollouts are made for adapters.
+    `auto` is trl: it was run on a GPU through the whole chain, unsloth here was not yet. Unsloth trains adapters only, since
+    its shared-weight rollouts are made for them.
 
     Raises:
         ConfigError: unsloth was asked for and cannot be used.
     """
-    asked = config.run.backend
-    if asked == "trl":
+    if config.run.backend != "unsloth":
         return "trl"
     missing = []
     if config.run.device == "cpu" or not visible_gpus():
@@ -32,12 +31,10 @@ def backend_of(config: PipelineConfig, settings: Optimization) -> Backend:
         missing.append("the package unsloth")
     if settings.method != "lora":
         missing.append("method: lora")
-    if not missing:
-        return "unsloth"
-    if asked == "unsloth":
+    if missing:
         raise ConfigError(
             f"unsloth needs {' and '.join(missing)}",
             where="run.backend",
-            fix="set run.backend=auto to use trl where unsloth cannot work",
+            fix="set run.backend=auto to train with trl",
         )
-    return "trl"
+    return "unsloth"

@@ -1,0 +1,182 @@
+"""Commands that look at files and functions without running the chain: `grade`, `reward audit`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
+
+if TYPE_CHECKING:
+    from tasks.diagnosis.run_info import RunInfo
+
+reward_app = typer.Typer(no_args_is_help=True, help="Audit reward functions.")
+NOT_SOUND = 24
+UNHEALTHY = 25
+
+
+def grade(
+    file: Annotated[Path, typer.Argument(help="JSONL or Parquet with one completion a row.")],
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+    response_column: Annotated[str, typer.Option(help="Column with the completion.")] = "response_text",
+    gold_column: Annotated[str, typer.Option(help="Column with the gold answer.")] = "gold",
+    as_json: AsJson = False,
+) -> None:
+    """Grade a file of completions: extracted span, verdict, kind and rewards per row (--json), or a summary.
+
+    The tags and rewards are the configuration's: change them with --set contract.answer_start=... and so on.
+    """
+    with user_errors():
+        config = configured(profile, files, sets)
+        from tasks.contract.grade_file import grade_rows
+        from tasks.rewards.build import build_rewards
+
+        with build_rewards(config.grpo.rewards, config.contract) as rewards:
+
+            def score(completion: str, gold: str, row: Any) -> dict[str, float | None]:
+                # As the trainer calls them: lists of one, every column of the row beside.
+                columns = {
+                    k: [v] for k, v in row.items() if k not in (response_column, gold_column, "prompts", "completions")
+                }
+                offered = {
+                    **columns,
+                    "prompts": [""],
+                    "completions": [completion],
+                    "completion_ids": [[]],
+                    "answer": [gold],
+                }
+                return {f.__name__: f(**offered)[0] for f in rewards.functions}
+
+            rows = grade_rows(
+                file, contract=config.contract, response_column=response_column, gold_column=gold_column, rewards=score
+            )
+            kinds: Counter[str] = Counter()
+            totals: Counter[str] = Counter()
+            for row in rows:
+                kinds[row["kind"]] += 1
+                for name, value in row["rewards"].items():
+                    totals[name] += value or 0.0
+                if as_json:
+                    print(json.dumps(row, ensure_ascii=False))
+        if not as_json:
+            _print_grades(kinds, totals)
+
+
+def _print_grades(kinds: Counter[str], totals: Counter[str]) -> None:
+    from rich.table import Table
+
+    from tasks.statistics import wilson
+
+    n = sum(kinds.values())
+    table = Table("verdict", "rows", "share", title=f"{n} completions")
+    for kind, count in kinds.most_common():
+        table.add_row(kind, str(count), f"{count / n:.1%}")
+    out.print(table)
+    if n:
+        low, high = wilson(kinds["right"], n)
+        out.print(f"right: {kinds['right']} of {n} = {kinds['right'] / n:.1%} (95 % interval {low:.1%} to {high:.1%})")
+        for name, total in totals.items():
+            out.print(f"mean reward {name}: {total / n:.4g}")
+
+
+@reward_app.command("audit")
+def reward_audit(
+    functions: Annotated[
+        list[str] | None, typer.Argument(help="`module:function`, repeatable; nothing audits the configured rewards.")
+    ] = None,
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+    preset: Annotated[str | None, typer.Option(help="`sound` or `self_llm`.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Does the reward order completions rightly? Exit code 24 if not."""
+    with user_errors():
+        config = configured(profile, files, sets)
+        from pydantic import ValidationError
+
+        from pipeline_config.rewards import RewardConfig
+        from tasks.errors import ConfigError
+        from tasks.rewards.audit import audit_rewards
+        from tasks.rewards.build import build_rewards
+        from tasks.rewards.report import render, render_cases
+
+        chosen = config.grpo.rewards
+        if preset or functions:
+            try:
+                chosen = RewardConfig.model_validate(
+                    {"preset": preset, "functions": [{"path": path} for path in functions or []]}
+                )
+            except ValidationError as error:
+                reasons = "; ".join(fault["msg"] for fault in error.errors())
+                raise ConfigError(reasons, where="reward audit", fix="give module:function, or --preset") from error
+        with build_rewards(chosen, config.contract) as rewards:
+            report = audit_rewards(rewards, config.contract)
+        if as_json:
+            print(json.dumps(report.to_json(), ensure_ascii=False))
+        else:
+            out.print(render(report))
+            out.print(render_cases(report))
+        if not report.passed:
+            raise typer.Exit(NOT_SOUND)
+
+
+def _run_info(path: Path) -> RunInfo:
+    from tasks.diagnosis.run_info import from_mapping
+    from tasks.errors import DataError
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read as JSON: {error}", where=str(path), fix="see docs/diagnosis.md") from error
+    if not isinstance(data, dict):
+        raise DataError("is not a JSON object", where=str(path), fix="see docs/diagnosis.md")
+    return from_mapping(data)
+
+
+def doctor(
+    path: Annotated[
+        Path, typer.Argument(help="trainer_state.json, checkpoint folder, JSONL, CSV, stdout, TensorBoard.")
+    ],
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the telling curve.")] = None,
+    groups: Annotated[Path | None, typer.Option(help="JSON lines with the rewards of single groups.")] = None,
+    run_info: Annotated[
+        Path | None, typer.Option(help="JSON with what is known of the run: beta, num_generations, ...")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Look again every few seconds until it fails or you stop.")
+    ] = False,
+    every_s: Annotated[float, typer.Option(min=0.2, help="Pause between two looks.")] = 10.0,
+) -> None:
+    """Name the cause of a GRPO run that does not learn. Exit code 25 if the run is not healthy."""
+    with user_errors():
+        from tasks.diagnosis.doctor import diagnose, render_html, render_text
+        from tasks.diagnosis.run_info import RunInfo
+
+        info = _run_info(run_info) if run_info else RunInfo()
+        last = None
+        while True:
+            diagnosis = diagnose(path, info, groups=groups)
+            shown = (diagnosis.verdict, diagnosis.rows)
+            if shown != last:
+                last = shown
+                if as_json:
+                    print(json.dumps(diagnosis.to_json(), ensure_ascii=False), flush=True)
+                else:
+                    print(render_text(diagnosis), flush=True)
+            if not follow or diagnosis.failed:
+                break
+            time.sleep(every_s)
+        if html:
+            html.write_text(render_html(diagnosis, path.name), encoding="utf-8")
+            err.print(f"page: {html}")
+        if diagnosis.failed:
+            raise typer.Exit(UNHEALTHY)
