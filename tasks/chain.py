@@ -179,7 +179,7 @@ def evaluate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
 
 def export_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
-        "export": config.export.model_dump(mode="json"),
+        "export": config.export.model_dump(mode="json", exclude={"threads", "parallel"}),
         "template": template_terms(config),
         "model": folder_digest(parents["grpo"], "model"),
         "problems": file_digest(parents["dataset"], "eval.parquet"),

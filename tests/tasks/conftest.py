@@ -1,0 +1,99 @@
+"""Artifacts of the whole chain as a run would leave them, with a few bytes in place of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.fingerprint import fingerprint
+from artifacts.manifest import Manifest, ManifestDraft
+from artifacts.store import Store, open_store
+from pipeline_config.loading import load_config
+from pipeline_config.pipeline import PipelineConfig
+from tasks.chain import stages_for
+from tasks.stage import all_terms
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+WEIGHTS = ("model/config.json", "model/model.safetensors", "adapter/adapter_model.safetensors")
+FILES = {
+    "model": ("model/config.json", "model/model.safetensors"),
+    "dataset": ("sft.parquet", "train.parquet", "gate.parquet", "eval.parquet", "stats.json"),
+    "sft": (*WEIGHTS, "metrics.jsonl"),
+    "format_gate": ("gate.json", "samples.jsonl"),
+    "grpo": (*WEIGHTS, "metrics.jsonl", "rollouts.jsonl"),
+    "evaluate_base": ("items.jsonl", "scores.json"),
+    "evaluate_sft": ("items.jsonl", "scores.json"),
+    "evaluate_grpo": ("items.jsonl", "scores.json"),
+    "export": ("model-f16.gguf", "Modelfile", "proof.json"),
+}
+
+MakeChain = Callable[..., dict[str, Manifest]]
+
+
+def build_chain(
+    store: Store,
+    folder: Path,
+    config: PipelineConfig,
+    *,
+    until: str = "export",
+    content: Mapping[str, str] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    notes: Mapping[str, list[str]] | None = None,
+    effective: Mapping[str, Any] | None = None,
+    mark: str = "",
+    day: int = 0,
+) -> dict[str, Manifest]:
+    """Store the artifacts of the chain up to the stage `until` and return their manifests.
+
+    A file's content is its name, or what `content` says ("sft/metrics.jsonl" -> text). `mark` is added to every file, as
+    if everything had come out differently. `metrics`, `notes` and `effective` are by stage.
+    """
+    made: dict[str, Manifest] = {}
+    for hour, stage in enumerate(stages_for(config)):
+        terms = all_terms(stage, config, made)
+        out = folder / f"out-{stage.name}"
+        for name in (*FILES[stage.name], "stage.log"):
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text((content or {}).get(f"{stage.name}/{name}", f"{stage.name} {name}") + mark)
+        finished = NOON + timedelta(days=day, hours=hour)
+        draft = ManifestDraft(
+            stage=stage.name,
+            stage_version=stage.version,
+            fingerprint=fingerprint(terms),
+            terms=terms,
+            metrics=(metrics or {}).get(stage.name, {}),
+            notes=(notes or {}).get(stage.name, []),
+            effective_config=(effective or {}).get(stage.name, {}),
+            parents={name: made[name].as_parent() for name in stage.parents},
+            started_at=finished - timedelta(seconds=60),
+            finished_at=finished,
+            duration_s=60.0,
+        )
+        made[stage.name] = store.commit(draft, out)
+        if stage.name == until:
+            break
+    return made
+
+
+@pytest.fixture
+def chain_store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "home" / "store"))
+
+
+@pytest.fixture
+def make_chain(chain_store: Store, tmp_path: Path) -> MakeChain:
+    """`build_chain` into `chain_store`."""
+    return partial(build_chain, chain_store, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def tiny_chain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
+    """Manifests of a whole chain of the profile `tiny`."""
+    folder = tmp_path_factory.mktemp("tiny-chain")
+    return build_chain(open_store(str(folder / "store")), folder, load_config("tiny"))

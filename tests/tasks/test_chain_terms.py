@@ -1,0 +1,255 @@
+"""Which settings and which files each stage depends on: the whole table of what reruns when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.manifest import Manifest, complete
+from pipeline_config.loading import load_config
+from pipeline_config.pipeline import PipelineConfig
+from pipeline_config.run import RunConfig
+from tasks.chain import CHAIN, NAMES, names_of, reward_terms, stages_for
+from tasks.errors import ConfigError
+from tasks.stage import all_terms
+
+EVALUATIONS = {"evaluate_base", "evaluate_sft", "evaluate_grpo"}
+ALL = set(NAMES)
+COMPUTING = ALL - {"model", "dataset", "export"}
+
+
+def terms_of(config: PipelineConfig, parents: dict[str, Manifest]) -> dict[str, Any]:
+    return {stage.name: all_terms(stage, config, parents) for stage in CHAIN}
+
+
+def altered(manifest: Manifest, *paths: str) -> Manifest:
+    """The manifest as if these files had other contents."""
+    assert set(paths) <= {entry.path for entry in manifest.files}
+    files = [e.model_copy(update={"sha256": "0" * 64}) if e.path in paths else e for e in manifest.files]
+    return complete(manifest, files)
+
+
+@pytest.fixture
+def base() -> PipelineConfig:
+    return load_config("tiny")
+
+
+@pytest.fixture
+def parents(tiny_chain: dict[str, Manifest]) -> dict[str, Manifest]:
+    return tiny_chain
+
+
+@pytest.fixture
+def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
+    """Stages whose own terms change with some --set texts, their inputs being the same."""
+
+    def find(*overrides: str, start: Iterable[str] = ()) -> set[str]:
+        before = terms_of(load_config("tiny", overrides=list(start)), parents)
+        after = terms_of(load_config("tiny", overrides=[*start, *overrides]), parents)
+        return {name for name in NAMES if before[name] != after[name]}
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=1", ALL),
+        ("model.revision=abc", {"model"}),
+        ("model.dtype=bfloat16", COMPUTING),
+        ("model.max_context=300", ALL - {"model", "sft"}),
+        ("contract.system_prompt=Think.", ALL - {"model"}),
+        ("contract.answer_end=</ANSWER>", ALL - {"model"}),
+        ("data.sft_rows=10", {"dataset"}),
+        ("data.seed=1", {"dataset"}),
+        ("sft.learning_rate=2e-3", {"sft"}),
+        ("sft.max_length=100", {"dataset", "sft"}),
+        ("gate.prompts=20", {"format_gate"}),
+        ("grpo.learning_rate=2e-3", {"grpo"}),
+        ("grpo.beta=0.04", {"grpo"}),
+        ("grpo.max_steps=7", {"grpo"}),
+        ("grpo.num_generations=16", {"format_gate", "grpo"}),
+        ("grpo.rewards.format_weight=0.1", {"format_gate", "grpo"}),
+        ("grpo.temperature=0.9", {"format_gate", "grpo", *EVALUATIONS}),
+        ("grpo.max_completion_length=60", ALL - {"model", "sft"}),
+        ("evaluation.problems=10", EVALUATIONS),
+        ("evaluation.samples=4", EVALUATIONS),
+        ("evaluation.max_new_tokens=70", {"dataset", "export", *EVALUATIONS}),
+        ("export.formats=[f16]", {"export"}),
+        ("vllm.enabled=off", {"format_gate", "grpo", *EVALUATIONS}),
+        ("run.device=auto", COMPUTING),
+    ],
+)
+def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -> None:
+    assert reruns(override) == expected
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "sft.logging_steps=5",
+        "sft.save_steps=7",
+        "sft.lora.r=8",  # `method` is full
+        "grpo.logging_steps=5",
+        "grpo.save_steps=7",
+        "grpo.save_total_limit=5",
+        "grpo.watchdog=warn",
+        "grpo.max_initial_kl=0.5",
+        "grpo.rewards.timeout_s=3",
+        "grpo.rewards.max_error_rate=0.3",
+        "gate.enabled=false",
+        "gate.min_format_rate=0.1",
+        "gate.max_truncation_rate=0.9",
+        "gate.max_dead_groups=0.5",
+        "evaluation.baseline=false",
+        "evaluation.batch_size=3",
+        "vllm.enforce_eager=true",
+        "vllm.gpu_memory_utilization=0.5",
+        "vllm.sleep_mode=true",
+        "run.backend=trl",
+    ],
+)
+def test_what_reruns_nothing(reruns: Any, override: str) -> None:
+    assert reruns(override) == set()
+
+
+def test_nothing_under_run_is_a_term_but_the_device_and_the_back_end(reruns: Any) -> None:
+    other: dict[str, Any] = {
+        "home": "elsewhere",
+        "store": "s3://bucket/x",
+        "threads": 1,
+        "min_free_gb": 0.5,
+        "stage_timeout_s": 5,
+        "stall_timeout_s": 5,
+        "retries": 0,
+        "retry_delay_s": 1,
+        "grace_s": 2,
+        "tracking": "off",
+        "language": "zh",
+        "max_lateness_s": 9,
+    }
+    assert other.keys() == RunConfig.model_fields.keys() - {"device", "backend"}, "a new setting: is it a term?"
+    assert reruns(*[f"run.{key}={value}" for key, value in other.items()]) == set()
+
+
+def test_lora_settings_count_where_an_adapter_is_trained(reruns: Any) -> None:
+    lora = ["sft.method=lora", "grpo.method=lora"]
+    assert reruns("sft.lora.r=8", start=lora) == {"sft"}
+    assert reruns("grpo.lora.alpha=8", start=lora) == {"grpo"}
+
+
+def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:
+    assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == {"format_gate", "grpo"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "path", "expected"),
+    [
+        ("model", "stage.log", set()),
+        ("model", "model/model.safetensors", {"dataset", "sft", "evaluate_base"}),
+        ("dataset", "stats.json", set()),
+        ("dataset", "sft.parquet", {"sft"}),
+        ("dataset", "gate.parquet", {"format_gate"}),
+        ("dataset", "train.parquet", {"grpo"}),
+        ("dataset", "eval.parquet", {*EVALUATIONS, "export"}),
+        ("sft", "metrics.jsonl", set()),
+        ("sft", "adapter/adapter_model.safetensors", set()),
+        ("sft", "model/model.safetensors", {"format_gate", "grpo", "evaluate_sft"}),
+        ("format_gate", "gate.json", set()),
+        ("grpo", "rollouts.jsonl", set()),
+        ("grpo", "model/model.safetensors", {"evaluate_grpo", "export"}),
+        ("evaluate_grpo", "items.jsonl", {"export"}),
+        ("evaluate_base", "items.jsonl", set()),
+    ],
+)
+def test_which_files_of_an_input_a_stage_depends_on(
+    base: PipelineConfig, parents: dict[str, Manifest], stage: str, path: str, expected: set[str]
+) -> None:
+    before = terms_of(base, parents)
+    after = terms_of(base, {**parents, stage: altered(parents[stage], path)})
+    assert {name for name in NAMES if before[name] != after[name]} == expected
+
+
+def test_a_referenced_model_counts_by_its_recorded_digests(base: PipelineConfig, parents: dict[str, Manifest]) -> None:
+    entry = parents["model"].files[0]
+    files = [entry.model_copy(update={"path": name}) for name in ("reference.json", "stage.log")]
+    referenced = complete(parents["model"], files)
+    before = terms_of(base, {**parents, "model": referenced})
+    same = terms_of(base, {**parents, "model": altered(referenced, "stage.log")})
+    other = terms_of(base, {**parents, "model": altered(referenced, "reference.json")})
+    assert same == before
+    assert {name for name in NAMES if before[name] != other[name]} == {"dataset", "sft", "evaluate_base"}
+
+
+def test_a_local_model_folder_is_watched_by_size_and_time(tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "model.safetensors").write_text("weights")
+    config = load_config("tiny", overrides=[f"model.source={folder}"])
+
+    def terms() -> dict[str, Any]:
+        return all_terms(CHAIN[0], config, {})
+
+    before = terms()
+    assert terms() == before
+    os.utime(folder / "model.safetensors", ns=(0, 1))
+    touched = terms()
+    assert touched != before
+    (folder / "model.safetensors").write_text("other weights")
+    assert terms() not in (before, touched)
+
+
+def test_the_code_of_a_reward_is_a_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read, never imported, and found from the working directory as the reward's own process finds it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team_rewards").mkdir()
+    (tmp_path / "team_rewards" / "__init__.py").write_text("raise SystemExit('imported')")
+    module = tmp_path / "team_rewards" / "short.py"
+    module.write_text("raise SystemExit('imported')")
+    config = load_config("tiny", overrides=["grpo.rewards.functions=[{path: 'team_rewards.short:reward'}]"])
+
+    def code() -> Any:
+        return reward_terms(config)["code"]["team_rewards.short:reward"]
+
+    first = code()
+    assert isinstance(first, str) and len(first) == 64
+    module.write_text("def reward(completions, **kwargs): ...")
+    assert code() not in (None, first)
+    module.unlink()
+    assert code() is None
+
+
+def test_a_chat_template_counts_by_its_content(reruns: Any, tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text("one")
+    start = [f"model.chat_template={path}"]
+    assert reruns(f"model.chat_template={path}") == ALL - {"model"}
+    copy = tmp_path / "copy.jinja"
+    copy.write_text("one")
+    assert reruns(f"model.chat_template={copy}", start=start) == set()
+    with pytest.raises(ConfigError, match=r"model\.chat_template .*missing\.jinja\): cannot be read: No such file"):
+        reruns(f"model.chat_template={tmp_path / 'missing.jinja'}")
+
+
+def test_stages_that_can_be_left_out() -> None:
+    config = load_config("tiny", overrides=["gate.enabled=false", "evaluation.baseline=false"])
+    assert [stage.name for stage in stages_for(config)] == [
+        name for name in NAMES if name not in ("format_gate", "evaluate_base")
+    ]
+    assert [stage.name for stage in stages_for(load_config("tiny"))] == list(NAMES)
+
+
+def test_names_of_stages() -> None:
+    assert names_of("grpo") == ("grpo",)
+    assert names_of("evaluate") == ("evaluate_base", "evaluate_sft", "evaluate_grpo")
+    with pytest.raises(ConfigError, match=r"there is no stage 'gate'(?s:.*)known: model, dataset"):
+        names_of("gate")
+
+
+def test_every_input_comes_before_its_stage() -> None:
+    for stage in CHAIN:
+        assert all(NAMES.index(parent) < NAMES.index(stage.name) for parent in stage.parents)
