@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +58,7 @@ def grade(
                 file, contract=config.contract, response_column=response_column, gold_column=gold_column, rewards=score
             )
             kinds: Counter[str] = Counter()
-            totals: Counter[str] = Counter()
+            totals: dict[str, float] = defaultdict(float)
             for row in rows:
                 kinds[row["kind"]] += 1
                 for name, value in row["rewards"].items():
@@ -69,7 +69,7 @@ def grade(
             _print_grades(kinds, totals)
 
 
-def _print_grades(kinds: Counter[str], totals: Counter[str]) -> None:
+def _print_grades(kinds: Counter[str], totals: dict[str, float]) -> None:
     from rich.table import Table
 
     from tasks.statistics import wilson

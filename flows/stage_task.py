@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from prefect import task
@@ -54,8 +54,7 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
     )
     result = named(stage, settings, parents, force)
     # A task that returns a state hands that state to its caller.
-    outcome: Outcome = result.result() if isinstance(result, State) else result
-    return outcome
+    return cast(Outcome, result.result() if isinstance(result, State) else result)
 
 
 def _with_progress(stage: Stage, settings: Settings) -> Settings:

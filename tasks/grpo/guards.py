@@ -13,7 +13,6 @@ from tasks.diagnosis.run_info import from_settings
 from tasks.errors import RunStopped
 from tasks.process.context import StageContext
 
-
 LEARNT_FROM = 0.85
 """A run that begins with fewer right completions than this and ends with nearly all right has learnt its problems."""
 

@@ -35,7 +35,7 @@ def prepare_model(source: str, dest: Path, *, revision: str | None, seed: int, t
         return {"source": source, "built": True}
     folder = locate(source, revision, patterns=[*PATTERNS, "*.py"] if trust_remote_code else PATTERNS)
     check_folder(folder, source, trust_remote_code)
-    files = [
+    files: list[dict[str, Any]] = [
         {"name": path.name, "size": path.stat().st_size, "sha256": _sha256(path)}
         for path in sorted(folder.iterdir())
         if path.is_file() and not path.name.startswith(".")

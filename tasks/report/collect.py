@@ -70,7 +70,7 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
         "gate": gate,
         "gate_verdict": _gate_verdict(gate, record),
         "dataset": _json(folders["dataset"] / "stats.json") if "dataset" in folders else None,
-        "export": _json(folders["export"] / "proof.json") if "export" in folders else None,
+        "export": _formats(manifests["export"]) if "export" in manifests else {},
         "files": _files(folders, manifests),
         "curves": _curves(sft_rows, grpo_rows),
         "rollouts": _spread(read_jsonl(folders["grpo"] / "rollouts.jsonl")) if "grpo" in folders else [],
@@ -86,7 +86,7 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
                 "parents": sorted(m.parents),
                 "versions": m.library_versions,
                 "git_revision": m.git_revision,
-                "changed": dict(m.effective_config.get("changed_by_the_trainer") or {}),
+                "changed": _names(m.effective_config.get("changed_by_the_trainer")),
             }
             for name, m in manifests.items()
         ],
@@ -175,12 +175,18 @@ def _files(folders: dict[str, Path], manifests: dict[str, Manifest]) -> list[dic
     for stage, ending in wanted:
         for entry in manifests[stage].files if stage in manifests else ():
             if entry.path.endswith(ending):
-                found.append(
-                    {"path": str(folders[stage] / "files" / entry.path), "mb": entry.size / 1e6, "stage": stage}
-                )
-                if not Path(found[-1]["path"]).exists():
-                    found[-1]["path"] = str(folders[stage] / entry.path)
+                path = folders[stage] / entry.path
+                found.append({"path": str(path), "mb": entry.size / 1e6, "stage": stage})
     return found
+
+
+def _names(changed: Any) -> list[str]:
+    return sorted(changed) if isinstance(changed, dict) else []
+
+
+def _formats(manifest: Manifest) -> dict[str, Any]:
+    """What the export stage measured of each GGUF file."""
+    return {name: item for name, item in manifest.metrics.items() if isinstance(item, dict) and "verdict" in item}
 
 
 def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
