@@ -17,7 +17,7 @@ from tasks.contract.layout import strip_outer, tidy
 from tasks.contract.numerals import Number, read_number, read_sign
 from tasks.contract.units import PLAIN, Suffix, prefix_currency, read_suffix
 from tasks.contract.values import Value, same_value
-from tasks.contract.words import CURRENCY_PATTERN
+from tasks.contract.words import CURRENCY_PATTERN, NUMBER_WORDS
 
 MAX_CHARS = 27_000
 """Longer answers and golds are not read."""
@@ -27,6 +27,7 @@ MAX_ITEMS = 64
 """Items of a list."""
 _FAST = re.compile(r"([+-]?)(\d{1,300})(?:\.(\d{1,300}))?")
 _LONG_NUMERAL = re.compile(r"[+-]?\$?[0-9][0-9,._' ]*(?:/[0-9]+)?%?")
+_NUMBER_WORD = re.compile(rf"(?:{'|'.join(sorted(NUMBER_WORDS, key=len, reverse=True))})\b", re.IGNORECASE)
 _CURRENCY = re.compile(rf"({CURRENCY_PATTERN})\s*", re.IGNORECASE)
 _INFINITY = re.compile(r"([+-]?)\s*(?:∞|infinity)", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{0,300}?)(\d)\s*(st|nd|rd|th)\b", re.IGNORECASE)
@@ -147,6 +148,10 @@ def _signed(body: str) -> Value | None:
         unit, at = prefix_currency(currency.group(1)), currency.end()
         if not signed:
             sign, at = read_sign(body, at)
+    named = _NUMBER_WORD.match(body, at)
+    if named:
+        body = str(NUMBER_WORDS[named.group().lower()]) + body[named.end() :]
+        at = 0
     read_at = read_number(body, at)
     if read_at is None:
         return None

@@ -82,7 +82,7 @@ _SYMBOLS = {
     "#": "#", "(": " ", ")": " ", "[": " ", "]": " ", "\\": " \n ", "/": "",
 }  # fmt: skip
 _TOKEN = re.compile(r"\\(?:([A-Za-z]+)\s*|(.))|([{}])|(~)", re.DOTALL)
-_DEGREE_EXPONENT = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)")
+_DEGREE_EXPONENT = re.compile(r"\^\s*(?:\{\s*[°o]\s*\}|°|o(?![A-Za-z]))")
 _ORDINAL_EXPONENT = re.compile(r"(?<=\d)\s*\^\s*\{\s*(st|nd|rd|th)\s*\}")
 _OUTER = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("$$", "$$"), ("$", "$"))
 _OUTER_FIRST = frozenset("*_`\"'$")
@@ -105,7 +105,7 @@ def fold_unicode(text: str) -> str:
 def tidy(text: str) -> str:
     """`text` without layout; see the module's description."""
     text = strip_outer(fold_unicode(text))
-    if "\\" in text or "{" in text:
+    if "\\" in text or "{" in text or "^" in text:
         text = _ORDINAL_EXPONENT.sub(r"\1", _DEGREE_EXPONENT.sub("°", unlatex(text)))
         text = strip_outer(text)
     if "**" in text:

@@ -35,7 +35,7 @@ _SLASH = re.compile(r"\s*/\s*([+-]?)\s*(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\d.,]\d
 _MIXED = re.compile(r"(\d+)\s+(?:and\s+)?(\d+)\s*/\s*(\d+)(?![\d.,]\d|\s*/|\d)")
 _REPEATING = re.compile(r"(\d+)\.(\d*)(?:\\(?:overline|dot|bar)\s*\{\s*(\d+)\s*\}|\((\d+)\))")
 _SIGN = re.compile(r"\s*([+-]?)\s*")
-_NAMED_SIGN = re.compile(r"\s*(?:(?:negative|minus)\s+|负\s*)(?=[\d.])", re.IGNORECASE)
+_NAMED_SIGN = re.compile(r"\s*(?:(?:negative|minus)\s+|负\s*)(?=[\da-z.$])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

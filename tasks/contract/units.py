@@ -12,6 +12,7 @@ from tasks.contract.words import (
     EXPONENT_WORDS,
     FORBIDDEN,
     FORBIDDEN_CJK,
+    LINKS,
     NO_MEANING,
     PREFIX_CURRENCY,
     SCALES,
@@ -116,7 +117,7 @@ def _take(seen: _Seen, piece: str, at: int, pieces: list[str]) -> bool:
         return at == 0
     if piece[0].isalpha():
         seen.words += 1
-        return seen.words <= _MAX_WORDS and _take_word(seen, piece, lower, at)
+        return seen.words <= _MAX_WORDS and _take_word(seen, piece, lower, at, following)
     if piece == "/":
         seen.units.append("/")
         known = following in UNITS and (at > 0 or len(following) > 1 or following == "h")
@@ -130,7 +131,7 @@ def _take(seen: _Seen, piece: str, at: int, pieces: list[str]) -> bool:
     return piece == "." and seen.previous[:1].isalpha()
 
 
-def _take_word(seen: _Seen, word: str, lower: str, at: int) -> bool:
+def _take_word(seen: _Seen, word: str, lower: str, at: int, following: str) -> bool:
     if lower in SCALES:
         seen.scale = Fraction(SCALES[lower])
         return at == 0
@@ -148,7 +149,8 @@ def _take_word(seen: _Seen, word: str, lower: str, at: int) -> bool:
         return not _LATIN.search(word) and not FORBIDDEN_CJK.search(
             "个" + rest[2:] if rest.startswith("个月") else rest
         )
-    if not _is_noun(word, lower, seen.glued and at == 0, seen.previous):
+    linked = len(following) > 2 and following[:1].isalpha()
+    if not _is_noun(word, lower, seen.glued and at == 0, seen.previous, linked):
         return False
     if lower in NO_MEANING:
         seen.exponent = ""
@@ -168,12 +170,14 @@ def _cjk_scale(word: str) -> tuple[Fraction, str]:
     return Fraction(1), word
 
 
-def _is_noun(word: str, lower: str, glued: bool, previous: str) -> bool:
+def _is_noun(word: str, lower: str, glued: bool, previous: str, linked: bool) -> bool:
     """Whether a Latin word after a number is a unit or a counted noun."""
     if ("'" in lower and not lower.endswith("'s")) or any(part in FORBIDDEN for part in re.split("['-]", lower)):
         return False
     if previous == "°":
         return lower in ("c", "f", "celsius", "fahrenheit")
+    if lower in LINKS:
+        return linked
     if len(word) == 1:
         return word in SINGLE_LETTER_UNITS and not (glued and word in "KA")
     if lower in UNITS or lower in NO_MEANING:

@@ -75,7 +75,11 @@ UNITS: dict[str, str] = {alias: name for name, aliases in _UNIT_NAMES.items() fo
 SINGLE_LETTER_UNITS = frozenset("mgshlLtNJWVΩCFKA")
 TWO_LETTER_UNITS = frozenset(("us", "sq", "cc", "pt", "qt", "kn", "mw", "mv", "db", "ah", "µm", "μm", "nm", "au"))
 EXPONENT_WORDS = {"sq": "^2", "square": "^2", "cubic": "^3"}
-NO_MEANING = frozenset(("unit", "units", "item", "items", "piece", "pieces", "time", "times", "pts", "point", "points"))
+LINKS = frozenset(("of", "a", "an", "on", "at"))
+"""Short words that may join two nouns after a number: "8 cups of flour", "8 dollars a day"."""
+NO_MEANING = frozenset(
+    ("pcs", "unit", "units", "item", "items", "piece", "pieces", "time", "times", "pts", "point", "points")
+)
 """Words that say nothing about which unit it is, so that they never make two answers differ."""
 
 PREFIX_CURRENCY = {
@@ -118,6 +122,15 @@ FORBIDDEN_CJK = re.compile(
     r"或|和|与|及|不|非|没|未|无|到|至|左右|大约|约|多|余|以上|以下|以内|以外|之间|半|分之|除|减|加|乘|大于|小于|超过|"
     r"接近|几|错|点|月(?!饼)|日(?!元)|号|平方根|平方$|立方$|次方|十|〇|零|一|二|三|四|五|六|七|八|九|吗|可能|也许|差|负|而是|另|倒数|相反|第|答|是|万|亿"
 )
+
+_NUMBER_NAMES = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+    nineteen twenty
+"""
+NUMBER_WORDS = {name: value for value, name in enumerate(_NUMBER_NAMES.split())} | {
+    "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}  # fmt: skip
+"""Numbers that may be spelled out; compounds such as "twenty-one" are not read."""
 
 _ANSWER_WORDS = """
     so therefore thus hence then and the a an final correct answer answers our my your total sum result value solution

@@ -176,6 +176,15 @@ $2.5 million | 2500000
 3万 | 30000
 3千米 | 3
 8百米 | 800
+eight apples | 8
+The answer is eight | 8
+one hundred | 100
+negative five | -5
+8 (eight) | 8
+8 cups of flour | 8
+$8 a day | 8
+8 on each side | 8
+90^{o} | 90
 2 dozen | 24
 2 dozen eggs | 2
 8个苹果 | 8
@@ -436,7 +445,22 @@ The answer is not 8 | 8
 The number before 9 is 8 | 8
 She has 8 apples | 8
 your answer | 8
-eight | 8
+eight or nine | 8
+eighty-eight | 88
+two thirds | 2
+8 (nine) | 8
+8 a.m. | 8
+8 of 10 | 8
+8... | 8
+8 (million) | 8
+8 (- apples) | 8
+not = 8 | 8
+x y = 8 | 8
+mx = 8 | 8
+8 + = 8 | 8
+3 = 8 + 0 = 8 | 8
+8 = 8 apples | 8
+8个苹果x | 8
 五 | 5
 (8, 9) | 8
 [8] | 8
