@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from artifacts.fingerprint import changed_terms, fingerprint
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft
@@ -221,7 +223,18 @@ def _make(
 def _finished(work: Path) -> ManifestDraft | None:
     """What an earlier attempt finished but could not store (full disk, unreachable store): it is only stored again."""
     data = read_json(work / FINISHED_FILE)
-    return ManifestDraft.model_validate(data) if data and (work / "out").is_dir() else None
+    # A process that was killed while it cleared out/ away has left a part of it.
+    if not isinstance(data, dict) or data.get("files") != _sizes(work / "out"):
+        return None
+    try:
+        return ManifestDraft.model_validate(data["draft"])
+    except ValidationError:  # written by another version
+        return None
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Size of every file below a folder, by path."""
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def _run_process(
@@ -286,7 +299,7 @@ def _run_process(
         notes=result.notes,
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
-    write_json(work / FINISHED_FILE, draft.model_dump(mode="json"))
+    write_json(work / FINISHED_FILE, {"draft": draft.model_dump(mode="json"), "files": _sizes(work / "out")})
     return draft
 
 
@@ -297,7 +310,8 @@ def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
         if start_over and not (marker.exists() and marker.read_text(encoding="utf-8") == run_id):
             shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
-        if not (work / FINISHED_FILE).exists():
+        if _finished(work) is None:
+            (work / FINISHED_FILE).unlink(missing_ok=True)
             shutil.rmtree(work / "out", ignore_errors=True)
         if start_over:
             marker.write_text(run_id, encoding="utf-8")

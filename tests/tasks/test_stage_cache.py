@@ -188,6 +188,37 @@ def test_a_work_directory_that_cannot_be_written(bench: Any) -> None:
         bench.run()
 
 
+def test_a_finished_stage_that_could_not_be_stored_is_only_stored_again(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("there is no space left", where="the store")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "commit", full)
+        with pytest.raises(StoreError, match="no space left"):
+            bench.run()
+    manifest = bench.run()["one"].manifest
+    assert bench.starts()[:2] == ["one 1", "two 1"]
+    assert (manifest.attempt, manifest.metrics) == (1, {"score": 0.5})
+    assert bench.store.verify(manifest, deep=True) == []
+
+
+def test_a_finished_stage_whose_files_went_missing_runs_again(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(draft: Any, folder: Path, **_: Any) -> None:
+        (folder / "value.txt").unlink()
+        (folder / "left.txt").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bench.run()
+    manifest = bench.run()["one"].manifest
+    assert bench.starts()[:2] == ["one 1", "one 2"]
+    assert [entry.path for entry in manifest.files] == ["metrics.jsonl", "stage.log", "value.txt"]
+
+
 def test_digests_of_what_an_artifact_lacks(bench: Any) -> None:
     manifest = bench.run()["one"].manifest
     with pytest.raises(StoreError, match=r"artifact one/[0-9a-f]{16}: has no file x\.txt"):
