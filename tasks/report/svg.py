@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -17,9 +18,8 @@ def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     if high <= low:
         return [low]
     raw = (high - low) / wanted
-    size = 10.0 ** len(str(int(1 / raw))) if raw < 1 else 10.0 ** -(len(str(int(raw))) - 1)
-    step = next(s for s in (1, 2, 2.5, 5, 10, 20, 25, 50, 100) if s / size * 1.0 >= raw * 0.999)
-    step = step / size
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
     first = -(-low // step) * step
     values = []
     while first <= high + step * 1e-6:
@@ -34,8 +34,8 @@ def line_chart(lines: Sequence[tuple[str, Points]], label: str) -> str:
     ys = [y for _, points in lines for _, y in points]
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     if y1 - y0 < 1e-12:
-        pad = abs(y0) * 0.1 or 0.5
-        y0, y1 = y0 - pad, y1 + pad
+        pad = abs(y0) * 0.1 or 1.0
+        y0, y1 = y0 - (pad if y0 else 0.0), y1 + pad
     x1 = x1 if x1 > x0 else x0 + 1
 
     def px(x: float) -> float:
