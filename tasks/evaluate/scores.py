@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.statistics import mcnemar_exact, wilson
+from tasks.statistics import Z_95, mcnemar_exact, wilson
 
 
 def rate(hits: int, n: int) -> dict[str, Any]:
@@ -18,13 +18,17 @@ def pass_at_1(hits: Sequence[int], samples: int) -> dict[str, Any]:
     """Mean pass rate over problems, with a 95 % interval that treats problems, not samples, as independent.
 
     The standard error is that of the mean of per-problem rates (Miller 2024, arXiv 2411.00640, clustered by problem).
+    Where all problems have one rate it is 0 and says nothing; then the interval is Wilson's for as many problems.
     """
     n = len(hits)
     rates = [h / samples for h in hits]
     mean = sum(rates) / n
-    variance = sum((r - mean) ** 2 for r in rates) / (n - 1) if n > 1 else 0.25
-    half = 1.959963984540054 * (variance / n) ** 0.5
-    return {"rate": mean, "n": n, "samples": samples, "low": max(0.0, mean - half), "high": min(1.0, mean + half)}
+    # z grows by sqrt(samples) so that n x samples trials count as n.
+    low, high = wilson(sum(hits), n * samples, Z_95 * samples**0.5)
+    if len(set(rates)) > 1:
+        half = Z_95 * (sum((r - mean) ** 2 for r in rates) / (n - 1) / n) ** 0.5
+        low, high = max(0.0, mean - half), min(1.0, mean + half)
+    return {"rate": mean, "n": n, "samples": samples, "low": low, "high": high}
 
 
 def score(items: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,8 @@ from tasks.contract.grading import Grade
 from tasks.errors import GateRefused
 from tasks.statistics import wilson
 
-Z95 = 1.959963984540054
+MALFORMED = ("truncated", "tag_drift", "no_answer", "unclosed", "misordered", "duplicated")
+"""Kinds of completions without an answer block that can be read."""
 
 
 def measure(grades: Sequence[Sequence[Grade]], rewards: Sequence[Sequence[float]], truncated: int) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def measure(grades: Sequence[Sequence[Grade]], rewards: Sequence[Sequence[float]
 
     Args:
         grades: per prompt, the grade of each completion; shape (k, G).
-        rewards: total reward, same shape; NaN counts as no spread.
+        rewards: total reward, same shape; NaN (not scored) is left out of its group.
         truncated: completions that hit the length limit.
 
     Returns:
@@ -30,7 +32,7 @@ def measure(grades: Sequence[Sequence[Grade]], rewards: Sequence[Sequence[float]
     formatted = sum(grade.well_formed for grade in flat)
     right = sum(grade.right for grade in flat)
     passed = sum(any(grade.right for grade in group) for group in grades)
-    dead = [max(group) - min(group) < 1e-9 for group in rewards]
+    dead = [_spread(group) < 1e-9 for group in rewards]
     all_right = sum(all(g.right for g in group) for group, d in zip(grades, dead, strict=True) if d)
     all_wrong = sum(not any(g.right for g in group) for group, d in zip(grades, dead, strict=True) if d)
     low, high = wilson(formatted, n)
@@ -50,6 +52,11 @@ def measure(grades: Sequence[Sequence[Grade]], rewards: Sequence[Sequence[float]
     }
 
 
+def _spread(rewards: Sequence[float]) -> float:
+    scored = [reward for reward in rewards if not math.isnan(reward)]
+    return max(scored) - min(scored) if scored else 0.0
+
+
 def decide(m: dict[str, Any], gate: GateSettings) -> tuple[str, str, str]:
     """(verdict, what was measured, what to do). Verdict is `go` or the name of the first reason that applies.
 
@@ -58,21 +65,18 @@ def decide(m: dict[str, Any], gate: GateSettings) -> tuple[str, str, str]:
     if m["truncation_rate"] > gate.max_truncation_rate:
         return (
             "truncated",
-            f"{m['truncation_rate']:.0%} of {m['completions']} completions hit the length limit "
+            f"{m['truncation_rate']:.1%} of {m['completions']} completions hit the length limit "
             f"(allowed {gate.max_truncation_rate:.0%})",
             "raise grpo.max_completion_length, or teach shorter working in SFT",
         )
     if m["format_rate_low"] < gate.min_format_rate:
-        drifted = sum(
-            m["kinds"].get(kind, 0) for kind in ("tag_drift", "no_answer", "unclosed", "misordered", "duplicated")
-        )
-        common = max(
-            ((c, kind) for kind, c in m["kinds"].items() if kind not in ("right", "wrong")), default=(0, "malformed")
-        )[1]
+        malformed = round((1 - m["format_rate"]) * m["completions"])
+        unreadable = {kind: m["kinds"][kind] for kind in MALFORMED if m["kinds"].get(kind)}
+        common = max(unreadable, key=unreadable.__getitem__) if unreadable else "text outside the tags"
         return (
             "format_not_learnt",
             f"whole format in {m['format_rate']:.1%} of {m['completions']} completions, 95 % lower bound "
-            f"{m['format_rate_low']:.1%}, needed {gate.min_format_rate:.0%}; {drifted} malformed, mostly {common}",
+            f"{m['format_rate_low']:.1%}, needed {gate.min_format_rate:.0%}; {malformed} malformed, mostly {common}",
             "more SFT (sft.num_train_epochs or data.sft_rows); see samples.jsonl for what is emitted instead of the tags",
         )
     if m["dead_groups"] > gate.max_dead_groups:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tasks.process.jsonio import finite
+
 KEPT_PER_CALL = 4
 MAX_BYTES = 32 << 20
 
@@ -28,7 +30,7 @@ def logging_rollouts(reward: Callable[..., Any], path: Path) -> Callable[..., An
                         "question": text_of(prompts[i]),
                         "answer": answers[i],
                         "completion": text_of(completions[i]),
-                        "reward": values[i],
+                        "reward": finite(values[i]),
                     }
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
         return values
