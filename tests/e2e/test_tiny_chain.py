@@ -49,7 +49,7 @@ def plan(chain: Chain, *sets: str) -> dict[str, dict[str, Any]]:
 
 
 def test_every_stage_leaves_an_artifact_and_the_run_a_report(chain: Chain) -> None:
-    assert [step for step in plan(chain)] == STAGES
+    assert list(plan(chain)) == STAGES
     assert {step["action"] for step in plan(chain).values()} == {"reuse"}
     names = {entry.path for entry in latest(chain, "export").files}
     assert {"model-f16.gguf", "model-q4_k_m.gguf", "proof.json", "Modelfile"} <= names
