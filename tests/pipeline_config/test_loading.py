@@ -25,6 +25,9 @@ from pipeline_config.training import GRPOSettings, LoraSettings
 from tasks.errors import ConfigError
 
 
+CONTEXT = load_config("tiny").model.max_context
+
+
 def refused(*overrides: str, **sections: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         load_config("tiny", overrides=overrides, sections=sections)
@@ -113,10 +116,10 @@ def test_all_faults_are_listed_at_once() -> None:
         ("seed=-1", "seed: Input should be greater than or equal to 0"),
         ("data.train=[]", "data: train needs at least one source"),
         ("contract.answer_end=<SOLUTION>", "contract: the tags '<SOLUTION>' and '<SOLUTION>' contain one another"),
-        ("grpo.epsilon_high=0.1", "grpo.epsilon_high = 0.1 is below grpo.epsilon = 0.2"),
-        ("grpo.max_completion_length=256", "leaves no room for a prompt in model.max_context = 256"),
-        ("evaluation.max_new_tokens=256", "evaluation.max_new_tokens = 256 leaves no room for a prompt"),
-        ("sft.max_length=257", "sft.max_length = 257 is above model.max_context = 256"),
+        ("grpo={epsilon: 0.2, epsilon_high: 0.1}", "grpo.epsilon_high = 0.1 is below grpo.epsilon = 0.2"),
+        (f"grpo.max_completion_length={CONTEXT}", f"leaves no room for a prompt in model.max_context = {CONTEXT}"),
+        (f"evaluation.max_new_tokens={CONTEXT}", f"evaluation.max_new_tokens = {CONTEXT} leaves no room for a prompt"),
+        (f"sft.max_length={CONTEXT + 1}", f"sft.max_length = {CONTEXT + 1} is above model.max_context = {CONTEXT}"),
         ("model.load_in_4bit=true", "set sft.method and grpo.method to lora"),
     ],
 )

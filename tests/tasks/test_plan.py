@@ -56,10 +56,10 @@ def test_all_is_stored(chain_store: Store, make_chain: Any) -> None:
 @pytest.mark.parametrize(
     ("override", "stage", "reason"),
     [
-        ("grpo.beta=0.04", "grpo", "grpo.beta: 0 -> 0.04"),
-        ("sft.learning_rate=2e-3", "sft", "sft.learning_rate: 0.001 -> 0.002"),
-        ("data.sft_rows=10", "dataset", "data.sft_rows: 6000 -> 10"),
-        ("gate.prompts=20", "format_gate", "prompts: 48 -> 20"),
+        ("grpo.beta=0.04", "grpo", f"grpo.beta: {TINY.grpo.beta:g} -> 0.04"),
+        ("sft.learning_rate=2e-3", "sft", f"sft.learning_rate: {TINY.sft.learning_rate} -> 0.002"),
+        ("data.sft_rows=10", "dataset", f"data.sft_rows: {TINY.data.sft_rows} -> 10"),
+        ("gate.prompts=20", "format_gate", f"prompts: {TINY.gate.prompts} -> 20"),
         ("model.revision=abc", "model", 'revision: null -> "abc"'),
         ("export.formats=[f16]", "export", 'export.formats: ["f16","q4_k_m"] -> ["f16"]'),
     ],
