@@ -24,7 +24,6 @@ from pipeline_config.pipeline import PipelineConfig, legal_batches
 from pipeline_config.training import GRPOSettings, LoraSettings
 from tasks.errors import ConfigError
 
-
 CONTEXT = load_config("tiny").model.max_context
 
 
