@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from artifacts.faults import translated
 from artifacts.locks import file_lock
 
 
@@ -45,6 +47,21 @@ def gpu_processes(uuid: str) -> list[str]:
     return [line.partition(",")[2].strip() for line in done.stdout.splitlines() if line.startswith(uuid)]
 
 
+def _lock_for_all_users(uuid: str) -> Path:
+    """The lock file of a GPU, which every user of the machine may open whatever the umask of the first one.
+
+    Its folder is not sticky: in a sticky one Linux forbids opening other users' files (`fs.protected_regular`).
+    """
+    path = Path(tempfile.gettempdir()) / "grpo-pipeline-gpu" / f"{uuid}.lock"
+    with translated(str(path), "make the lock of a GPU"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        for place, mode in ((path.parent, 0o777), (path, 0o666)):
+            with contextlib.suppress(PermissionError):  # another user's, who has opened it to all
+                place.chmod(mode)
+    return path
+
+
 def take_gpu(stack: ExitStack, log: Callable[[str], None]) -> list[int]:
     """Hold every visible GPU's lock until `stack` closes; returns the descriptors for the stage to inherit.
 
@@ -52,9 +69,8 @@ def take_gpu(stack: ExitStack, log: Callable[[str], None]) -> list[int]:
     uuids: two stages that want the same GPUs cannot block one another half way. Memory that others hold is reported.
     """
     descriptors = []
-    folder = Path(tempfile.gettempdir()) / "grpo-pipeline-gpu"
     for gpu in sorted(visible_gpus(), key=lambda gpu: gpu["uuid"]):
-        path = folder / f"{gpu['uuid']}.lock"
+        path = _lock_for_all_users(gpu["uuid"])
         descriptors.append(
             stack.enter_context(file_lock(path, on_wait=lambda text: log(f"waiting for the GPU ({text})")))
         )
