@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from artifacts.manifest import Manifest
 from flows.record import RunRecord
 from flows.report import write_report
 from pipeline_config.pipeline import PipelineConfig
+from tasks.errors import PipelineError
 from tasks.format_gate.measure import raise_unless_go
 from tasks.plan import Selection, select
 from tasks.preflight.local import check_before_start
@@ -56,9 +58,24 @@ def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: 
         raise
     finally:
         record.finish()
-        store.write_record(f"runs/{record.run_id}.json", record.to_json())
-        log(f"report: {write_report(record.to_json(), store, report)}")
+        _keep(record, settings)
+        _report(record, settings, report)
     return {"run_id": record.run_id, "report": str(report / "report.html"), "stages": record.fingerprints()}
+
+
+def _keep(record: RunRecord, settings: Settings) -> None:
+    """Store the record as it is now, so that a run killed later is known too. A failure never costs the run its result."""
+    try:
+        settings.store.write_record(f"runs/{record.run_id}.json", record.to_json())
+    except PipelineError as error:
+        settings.warn(f"the run's record could not be written: {error}")
+
+
+def _report(record: RunRecord, settings: Settings, folder: Path) -> None:
+    try:
+        settings.log(f"report: {write_report(record.to_json(), settings.store, folder)}")
+    except Exception as error:  # noqa: BLE001 - how the run itself ended matters more, whatever this is
+        settings.warn(f"the report could not be written: {type(error).__name__}: {error}")
 
 
 def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run_stage: RunStage) -> None:
@@ -68,12 +85,13 @@ def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run
     for stage in selection.stages:
         if stage.name not in known:
             record.stage_started(stage.name)
+            _keep(record, settings)
             began = time.monotonic()
             parents = {name: known[name] for name in stage.parents}
             outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
             known[stage.name] = outcome.manifest
             action = "reused" if outcome.reused else "made"
             record.stage_done(stage.name, outcome.manifest, action, outcome.reason, time.monotonic() - began)
-        if stage.name == "format_gate":
+        if stage.name == "format_gate" and "grpo" not in selection.given:
             evidence = raise_unless_go(dict(known[stage.name].metrics), settings.config.gate)
             settings.log(f"format gate: go: {evidence}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
-from tasks.errors import PipelineError
+from tasks.errors import Interrupted, PipelineError
 
 
 def now() -> str:
@@ -49,7 +49,8 @@ class RunRecord:
         self.stages = [item for item in self.stages if item["stage"] != name] + [entry]
 
     def fail(self, error: BaseException) -> None:
-        self.status = "failed" if isinstance(error, Exception) else "interrupted"
+        stopped = isinstance(error, Interrupted) or not isinstance(error, Exception)
+        self.status = "interrupted" if stopped else "failed"
         if isinstance(error, PipelineError):
             self.error = error.to_json()
         else:

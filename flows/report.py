@@ -1,4 +1,4 @@
-"""Write the report of a run; a report that cannot be made never costs the run its result."""
+"""Write the report of a run."""
 
 from __future__ import annotations
 

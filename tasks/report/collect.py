@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from artifacts.manifest import Manifest
 from artifacts.store import Store
+from pipeline_config.training import GateSettings
 from tasks.errors import PipelineError
 from tasks.evaluate.scores import compare
 from tasks.format_gate.measure import decide
@@ -37,11 +39,11 @@ def read_jsonl(path: Path, limit: int = 200_000) -> list[dict[str, Any]]:
 
 def series(rows: Iterable[dict[str, Any]], key: str) -> list[tuple[float, float]]:
     """(step, value) points of one metric, without the gaps."""
-    return [
-        (float(row["step"]), float(row[key]))
-        for row in rows
-        if isinstance(row.get(key), int | float) and not isinstance(row.get(key), bool)
-    ]
+    return [(float(row["step"]), float(row[key])) for row in rows if _number(row.get("step")) and _number(row.get(key))]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> dict[str, Any]:
@@ -53,10 +55,11 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
     """
     manifests = _manifests(record, store)
     folders = {name: store.local_folder(manifest) for name, manifest in manifests.items()}
-    grpo_rows = (
-        read_jsonl(folders["grpo"] / "metrics.jsonl") if "grpo" in folders else _unfinished(record, work, "grpo")
-    )
-    sft_rows = read_jsonl(folders["sft"] / "metrics.jsonl") if "sft" in folders else _unfinished(record, work, "sft")
+
+    def rows(stage: str, name: str) -> list[dict[str, Any]]:
+        folder = folders.get(stage) or _work_folder(record, work, stage)
+        return read_jsonl(folder / name) if folder else []
+
     items = {name: read_jsonl(folders[name] / "items.jsonl") for name, _ in MODELS if name in folders}
     gate = dict(manifests["format_gate"].metrics) if "format_gate" in manifests else None
     return {
@@ -72,8 +75,8 @@ def collect(record: dict[str, Any], store: Store, work: Path | None = None) -> d
         "dataset": _json(folders["dataset"] / "stats.json") if "dataset" in folders else None,
         "export": _formats(manifests["export"]) if "export" in manifests else {},
         "files": _files(folders, manifests),
-        "curves": _curves(sft_rows, grpo_rows),
-        "rollouts": _spread(read_jsonl(folders["grpo"] / "rollouts.jsonl")) if "grpo" in folders else [],
+        "curves": _curves(rows("sft", "metrics.jsonl"), rows("grpo", "metrics.jsonl")),
+        "rollouts": _spread(rows("grpo", "rollouts.jsonl")),
         "gate_samples": read_jsonl(folders["format_gate"] / "samples.jsonl")[:MAX_SAMPLES]
         if "format_gate" in folders
         else [],
@@ -108,13 +111,13 @@ def _manifests(record: dict[str, Any], store: Store) -> dict[str, Manifest]:
     return found
 
 
-def _unfinished(record: dict[str, Any], work: Path | None, stage: str) -> list[dict[str, Any]]:
-    """Rows of a stage that was running when the run ended, from its newest work directory."""
+def _work_folder(record: dict[str, Any], work: Path | None, stage: str) -> Path | None:
+    """The newest work directory of a stage that was running when the run ended."""
     running = any(item["stage"] == stage and "fingerprint" not in item for item in record["stages"])
     if work is None or not running or not work.is_dir():
-        return []
+        return None
     folders = sorted(work.glob(f"{stage}-*"), key=lambda path: path.stat().st_mtime)
-    return read_jsonl(folders[-1] / "metrics.jsonl") if folders else []
+    return folders[-1] if folders else None
 
 
 def _stage_row(item: dict[str, Any], manifest: Manifest | None, folder: Path | None) -> dict[str, Any]:
@@ -150,11 +153,7 @@ def _flipped(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 
 
 def _gate_verdict(gate: dict[str, Any] | None, record: dict[str, Any]) -> tuple[str, str, str] | None:
-    if gate is None:
-        return None
-    from pipeline_config.pipeline import PipelineConfig
-
-    return decide(gate, PipelineConfig.model_validate(record["config"]).gate)
+    return decide(gate, GateSettings.model_validate(record["config"]["gate"])) if gate else None
 
 
 def _json(path: Path) -> Any:
@@ -165,19 +164,13 @@ def _json(path: Path) -> Any:
 
 
 def _files(folders: dict[str, Path], manifests: dict[str, Manifest]) -> list[dict[str, Any]]:
-    wanted = (
-        ("export", ".gguf"),
-        ("export", "Modelfile"),
-        ("grpo", "model.safetensors"),
-        ("grpo", "adapter_model.safetensors"),
-    )
-    found = []
-    for stage, ending in wanted:
-        for entry in manifests[stage].files if stage in manifests else ():
-            if entry.path.endswith(ending):
-                path = folders[stage] / entry.path
-                found.append({"path": str(path), "mb": entry.size / 1e6, "stage": stage})
-    return found
+    """What a user takes away: GGUF files and the Modelfile, weights and adapter of the trained model."""
+    return [
+        {"path": str(folders[stage] / entry.path), "mb": entry.size / 1e6, "stage": stage}
+        for stage, endings in (("export", (".gguf", "Modelfile")), ("grpo", (".safetensors",)))
+        for entry in (manifests[stage].files if stage in manifests else ())
+        if entry.path.endswith(endings)
+    ]
 
 
 def _names(changed: Any) -> list[str]:

@@ -20,12 +20,8 @@ def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     raw = (high - low) / wanted
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
-    first = -(-low // step) * step
-    values = []
-    while first <= high + step * 1e-6:
-        values.append(0.0 if abs(first) < step * 1e-6 else first)
-        first += step
-    return values
+    first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
+    return [n * step for n in range(first, last + 1)]
 
 
 def line_chart(lines: Sequence[tuple[str, Points]], label: str) -> str:

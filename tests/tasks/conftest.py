@@ -57,7 +57,7 @@ def build_chain(
     for hour, stage in enumerate(stages_for(config)):
         terms = all_terms(stage, config, made)
         out = folder / f"out-{stage.name}"
-        for name in (*FILES[stage.name], "stage.log"):
+        for name in (*FILES.get(stage.name, ()), "stage.log"):
             path = out / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text((content or {}).get(f"{stage.name}/{name}", f"{stage.name} {name}") + mark)

@@ -13,10 +13,13 @@ from artifacts.manifest import Manifest, complete
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.run import RunConfig
-from tasks.chain import CHAIN, NAMES, names_of, reward_terms, stages_for
+from tasks.chain import CHAIN, names_of, reward_terms, stages_for
+from tasks.chain import NAMES as EVERY_STAGE
 from tasks.errors import ConfigError
 from tasks.stage import all_terms
 
+NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
+"""The preflight depends on nearly everything, and nothing on it."""
 EVALUATIONS = {"evaluate_base", "evaluate_sft", "evaluate_grpo"}
 ALL = set(NAMES)
 COMPUTING = ALL - {"model", "dataset", "export"}
@@ -238,9 +241,9 @@ def test_a_chat_template_counts_by_its_content(reruns: Any, tmp_path: Path) -> N
 def test_stages_that_can_be_left_out() -> None:
     config = load_config("tiny", overrides=["gate.enabled=false", "evaluation.baseline=false"])
     assert [stage.name for stage in stages_for(config)] == [
-        name for name in NAMES if name not in ("format_gate", "evaluate_base")
+        name for name in EVERY_STAGE if name not in ("format_gate", "evaluate_base")
     ]
-    assert [stage.name for stage in stages_for(load_config("tiny"))] == list(NAMES)
+    assert [stage.name for stage in stages_for(load_config("tiny"))] == list(EVERY_STAGE)
 
 
 def test_names_of_stages() -> None:
@@ -252,4 +255,5 @@ def test_names_of_stages() -> None:
 
 def test_every_input_comes_before_its_stage() -> None:
     for stage in CHAIN:
-        assert all(NAMES.index(parent) < NAMES.index(stage.name) for parent in stage.parents)
+        assert all(EVERY_STAGE.index(parent) < EVERY_STAGE.index(stage.name) for parent in stage.parents)
+        assert "preflight" not in stage.parents
