@@ -191,6 +191,7 @@ def _with_suffix(number: Number, sign: int, unit: str, suffix: Suffix) -> Value 
 
 
 _SPLIT = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+_OR = re.compile(r"\sor\s")
 _BRACKET = re.compile(r"[(\[⦃{)\]⦄}]")
 _COMMA_DECIMAL = re.compile(r"([+-]?)\s*(\d{1,300}),(\d{1,300})")
 
@@ -215,6 +216,8 @@ def _list(body: str, depth: int) -> Value | None:
             return None
         items.append(value)
     others: tuple[Fraction, ...] = ()
+    if not brackets and _OR.search(inner):
+        brackets = "or"
     comma = _COMMA_DECIMAL.fullmatch(inner) if not brackets else None
     if comma and len(items) == 2:
         others = (_decimal(*comma.groups()),)

@@ -9,7 +9,9 @@ from tasks.contract.kinds import Kind
 from tasks.contract.words import ANSWER_WORDS, FORBIDDEN, FORBIDDEN_CJK, SCALES, VERBS
 
 _HEAD = re.compile(
-    r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+(?=(?:negative\s|minus\s)?[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]|(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)\b))|[A-Za-z][A-Za-z ]{0,60}:\s*"
+    r"[A-Za-z][A-Za-z ,]{0,80}?[:,]?\s+"
+    r"(?=(?:negative\s|minus\s)?[+-]?\s*(?:[$€£¥₹]|[\d.\\√π∞]|(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)\b))"
+    r"|[A-Za-z][A-Za-z ]{0,60}:\s*"
 )
 _CJK_HEAD = re.compile(
     r"(?:(?:所以|因此|故|那么|最终|最后|正确)[,，:]?\s*)*(?:(?:答案|答|结果|得数|答数|解|值)(?:应该)?\s*(?:是|为|等于|得)?\s*[:：]?\s*)?"

@@ -70,7 +70,7 @@ _COMMANDS = {
     "lt": "<", "gt": ">", "ne": "≠", "neq": "≠", "approx": "≈", "sim": "~", "simeq": "≈",
     "circ": "°", "degree": "°", "ldots": "...", "dots": "...", "cdots": "...", "cup": "∪", "lor": " or ", "land": " and ",
     "lbrace": "⦃", "rbrace": "⦄", "percent": "%", "textdollar": "$", "pounds": "£", "euro": "€", "yen": "¥",
-    "lbrack": "[", "rbrack": "]", "colon": ":", "equiv": "≡", "therefore": "", "Omega": "Ω", "mu": "µ",
+    "lbrack": "[", "rbrack": "]", "colon": ":", "equiv": "≡", "therefore": "", "emptyset": "∅", "varnothing": "∅", "Omega": "Ω", "mu": "µ",
 }  # fmt: skip
 _WRAPPERS = frozenset({
     "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mathrm", "mathbf", "mathit", "mathsf",

@@ -25,12 +25,14 @@ def trained_template(chat_template: str, contract: ContractConfig) -> str:
     template, so it is dropped here before something follows it, and an expression (not a block) is added because
     transformers renders with `lstrip_blocks`, which would eat blanks in front of a block.
     """
-    addition = "{{ " + _jinja_string(contract.reasoning_start) + " if add_generation_prompt else '' }}"
+    quoted = _jinja_string(contract.reasoning_start)
+    addition = "{{ " + quoted + " if add_generation_prompt else '' }}"
     for newline in ("\r\n", "\n", "\r"):
         if chat_template.endswith(newline):
             chat_template = chat_template[: -len(newline)]
             break
-    return chat_template if chat_template.endswith(addition) else chat_template + addition
+    block = "{% if add_generation_prompt %}{{ " + quoted + " }}{% endif %}"  # the same, as others may have written it
+    return chat_template if chat_template.endswith((addition, block)) else chat_template + addition
 
 
 def render_prompt(tokenizer: Any, contract: ContractConfig, question: str) -> str:

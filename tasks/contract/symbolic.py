@@ -70,7 +70,9 @@ _TO_LATEX = (("π", r"\pi "), ("∞", r"\infty "), ("≤", r"\le "), ("≥", r"\
              ("∪", r"\cup "), ("∩", r"\cap "), ("°", r"^{\circ}"), ("**", "^"), ("θ", r"\theta "), ("∈", r"\in "))  # fmt: skip
 _ROOT_BRACKETS = re.compile(r"(?:√|(?<![\\A-Za-z])sqrt)\s*\(([^()]{1,80})\)")
 _ROOT_NUMBER = re.compile(r"√\s*(\w+)")
-_PI_WORD = re.compile(r"(?<![\\A-Za-z])(pi|theta|infinity)(?![A-Za-z])")
+_EXPONENT_NUMBER = re.compile(r"\^\s*(-?\d{2,}|-\d)")
+_EXPONENT_BRACKETS = re.compile(r"\^\s*\(([^(){}]{1,40})\)")
+_NAMES = re.compile(r"(?<![\\A-Za-z])(pi|theta|infinity|sin|cos|tan|ln|log|exp)(?![A-Za-z])")
 
 
 def judge_symbolic(span: str, reading: Reading, target: Gold) -> Kind:
@@ -127,8 +129,8 @@ def latex_source(text: str) -> str:
     if unit and unit.start() and read_suffix(" " + unit.group(1).strip()) is not None:
         text = text[: unit.start()]
     text = _PLAIN_UNIT.sub(_drop_unit, text)
-    text = _PI_WORD.sub(lambda word: "\\" + word.group(1).replace("infinity", "infty") + " ", text)
+    text = _NAMES.sub(lambda word: "\\" + word.group(1).replace("infinity", "infty") + " ", text)
     text = _ROOT_NUMBER.sub(r"\\sqrt{\1}", _ROOT_BRACKETS.sub(r"\\sqrt{\1}", text))
     for sign, command in _TO_LATEX:
         text = text.replace(sign, command)
-    return text.strip()
+    return _EXPONENT_BRACKETS.sub(r"^{\1}", _EXPONENT_NUMBER.sub(r"^{\1}", text)).strip()

@@ -19,7 +19,7 @@ class Value:
     items: tuple[tuple[str, Value], ...] | None = None
     """(label or "", value) of each item of a list, tuple, interval or set."""
     brackets: str = ""
-    """The brackets of a list as written, such as `[)`; empty for a bare one. Sets are `⦃⦄`."""
+    """The brackets of a list as written, such as `[)`; empty for a bare one, `or` for alternatives. Sets are `⦃⦄`."""
     others: tuple[Fraction, ...] = ()
     """Other rational values that the same text may mean: 75% is 75 and 3/4, "2 dozen" 24 and 2."""
     unit: str = ""
@@ -79,10 +79,10 @@ def _same_list(answer: Value, gold: Value) -> bool:
     if answer.items is None or gold.items is None or len(answer.items) != len(gold.items):
         return False
     shapes = {answer.brackets, gold.brackets}
-    if len(shapes) > 1 and shapes not in ({"", "()"}, {"", "⦃⦄"}):
+    if len(shapes) > 1 and shapes not in ({"", "()"}, {"", "⦃⦄"}, {"", "or"}, {"or", "⦃⦄"}):
         return False
     labels = [label for label, _ in gold.items]
-    if all(labels) and all(label for label, _ in answer.items):
+    if all(labels) and len(set(labels)) == len(labels) and all(label for label, _ in answer.items):
         wanted = dict(gold.items)
         return Counter(labels) == Counter(label for label, _ in answer.items) and all(
             same_value(value, wanted[label]) for label, value in answer.items

@@ -45,6 +45,12 @@ def kind(answer: str, gold: str) -> Kind:
         ("(1,2)\\cup(3,4)", "(1,2) \\cup (3,4)"),
         ("\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"),
         ("The answer is \\boxed{x^2}", "x^2"),
+        ("x^12", "x^{12}"),
+        ("x**2", "x^2"),
+        ("pi*r^2", "\\pi r^2"),
+        ("ln 2", "\\ln 2"),
+        ("x^(n+1)", "x^{n+1}"),
+        ("∅", "\\emptyset"),
         ("\\{1, \\sqrt{2}\\}", "\\{\\sqrt2,1\\}"),
     ],
 )

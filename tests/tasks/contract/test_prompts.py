@@ -103,6 +103,11 @@ def test_tags_are_quoted_safely(tag: str) -> None:
     assert trained_template(trained, contract) == trained
 
 
+def test_a_block_that_already_ends_with_the_tag_is_left_alone() -> None:
+    block = CHATML + "{% if add_generation_prompt %}{{ '" + S + "' }}{% endif %}"
+    assert trained_template(block, CONTRACT) == block
+
+
 def test_prompt_ends_with_the_tag() -> None:
     tokenizer = make_tokenizer()
     text = render_prompt(tokenizer, CONTRACT, QUESTION)
