@@ -43,7 +43,7 @@ PEER_NAMES = {
         ("length_pathology truncat", "truncation_spiral"),
         ("length_pathology shr", "length_collapse"),
         ("kl_drift", "kl_explosion"),
-        ("gradient_pathology nan", "late_nan"),
+        ("gradient_pathology non-finite", "late_nan"),
     ),
     "rlprobe": (
         ("KL_BLOWUP", "kl_explosion"),

@@ -92,15 +92,21 @@ def accuracy_drop(run: Run) -> AccuracyDrop | None:
 
 
 def rollout_drop(run: Run) -> AccuracyDrop | None:
-    """Share of right rollouts by an independent grader, last five rows against the best five; None when it is not logged or in under 15 rows."""
+    """Share of right rollouts by an independent grader: last five or ten rows against the best as many, whichever shows it clearer.
+
+    None when it is not logged, or in fewer than 15 rows.
+    """
     right = run.series(RIGHT)
-    if len(right) < 15:
-        return None
-    v = right.values
-    means = [fmean(v[i : i + 5]) for i in range(len(v) - 9)]
-    best = max(range(len(means)), key=means.__getitem__)
-    margin = max(0.05, 0.2 * means[best], 4 * right.noise * math.sqrt(2 / 5))
-    return AccuracyDrop(means[best], fmean(v[-5:]), margin, right.rows[best + 4], right.steps[best + 4])
+    values, drops = right.values, []
+    for size in (5, 10):
+        if len(values) < 2 * size or len(values) < 15:
+            break
+        means = [fmean(values[i : i + size]) for i in range(len(values) - 2 * size + 1)]
+        best = max(range(len(means)), key=means.__getitem__)
+        margin = max(0.05, 0.2 * means[best], 4 * right.noise * math.sqrt(2 / size))
+        at = best + size - 1
+        drops.append(AccuracyDrop(means[best], fmean(values[-size:]), margin, right.rows[at], right.steps[at]))
+    return max(drops, key=lambda drop: (drop.before - drop.now) / drop.margin) if drops else None
 
 
 def _noise(run: Run) -> float:

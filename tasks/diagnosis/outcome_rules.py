@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from tasks.diagnosis.changes import accuracy_drop, rollout_drop
+from tasks.diagnosis.changes import accuracy_drop, reward_fell, rollout_drop
 from tasks.diagnosis.dead_groups import DEAD, NO_ANSWER, dead_groups
 from tasks.diagnosis.findings import Finding, missing, ok
 from tasks.diagnosis.outcomes import NO_ANSWER_KINDS, RIGHT
@@ -16,7 +16,7 @@ from tasks.diagnosis.series import CLIPPED, MIN_ROWS, Run
 
 
 def extraction_failed(run: Run) -> Finding:
-    """No answer is found in 92 % of the completions and this is not getting better, or in 80 % after less than half at the start.
+    """No answer is found in 92 % of the completions and this is not getting better, or in 80 % after at most half at the start.
 
     Known from the rewards' declared no-match values (never from the run's own minimum), from logged outcomes, or, for undeclared rewards, from
     a reward stuck at one value. When as many completions are cut off as have no answer, that is truncation's doing.
@@ -51,7 +51,7 @@ def extraction_failed(run: Run) -> Finding:
     if early >= 0.85 and now >= NO_ANSWER and (now >= 0.95 or now > early - 0.05):
         head = f"no answer is found in {now:.0%} of the completions: the reward stays at {reward.recent:.3g}, its value for 'nothing matched'"
         return Finding("extraction_failed", "failed", head, 0, reward.steps[0], True, evidence, curve)
-    if early <= 0.5 and now >= 0.8:
+    if (early < 0.85 and now >= NO_ANSWER) or (early <= 0.5 and now >= 0.8):
         row, step = reward.onset(lambda value: value < reward.early - 0.25 * (reward.early - reward.recent))
         head = f"no answer is found any more: {now:.0%} of the completions have none, {early:.0%} at the start"
         return Finding("extraction_failed", "failed", head, row, step, False, evidence, curve)
@@ -96,7 +96,8 @@ def _one_outcome(run: Run, name: str) -> Finding:
 def reward_hacking(run: Run) -> Finding:
     """The reward rises while accuracy falls: by a fifth, 5 points and three times its noise, since its best.
 
-    Accuracy is that on held-out problems, or the share of right rollouts from a grader that is not the reward (`outcomes/right`).
+    Accuracy is that on held-out problems, or the share of right rollouts from a grader that is not the reward (`outcomes/right`); when
+    half of those are gone, it is enough that the reward has not fallen.
     `eval_reward` is the same function as the reward and cannot show it.
     """
     held_out, rollouts = accuracy_drop(run), rollout_drop(run)
@@ -110,8 +111,11 @@ def reward_hacking(run: Run) -> Finding:
         change = run.reward_change(drop.row)
         evidence = {"accuracy_best": drop.before, "accuracy_now": drop.now, "reward_change_in_std": change}
         name = "held-out accuracy" if key == run.accuracy_key else "the share of right answers"
-        if drop.fell and change >= 0.1:
-            head = f"reward rises while {name} fell from {drop.before:.2f} to {drop.now:.2f}"
+        # The rollouts that the grader finds wrong are those that were paid: a reward that only stays has lost sight of the answers.
+        unmoved = key == RIGHT and drop.now <= 0.5 * drop.before and not reward_fell(run)
+        if drop.fell and (change >= 0.1 or unmoved):
+            how = "rises" if change >= 0.1 else "stays"
+            head = f"the reward {how} while {name} fell from {drop.before:.2f} to {drop.now:.2f}"
             return Finding("reward_hacking", "failed", head, drop.row, drop.step, False, evidence, key)
     if held_out is not None and held_out.fell:
         head = f"held-out accuracy fell from {held_out.before:.2f} to {held_out.now:.2f}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tasks.diagnosis.changes import accuracy_since, crashed, reward_fell, reward_rose
+from tasks.diagnosis.changes import accuracy_drop, accuracy_since, crashed, reward_fell, reward_rose
 from tasks.diagnosis.dead_groups import DEAD, DeadGroups, dead_groups, near_the_top
 from tasks.diagnosis.findings import Finding, missing, ok
 from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking
@@ -25,7 +25,8 @@ def non_finite(run: Run) -> Finding:
     """NaN or infinity in the last rows, or a metric that has turned null.
 
     TRL averages NaN away before logging, so a dead run shows as `grad_norm: nan` with `kl` and `entropy` null. Two such metrics in the
-    last row are enough. One alone must last three rows: with fp16 the loss scaler skips single overflowing steps by design.
+    last row are enough. One alone must last three rows, unless the run is known not to be fp16: there the loss scaler skips
+    single overflowing steps by design, elsewhere the optimizer has already used the gradient.
     """
     train = run.train
     if not train or not any(key in row for row in train for key in _CORE[:2] + _CORE[3:]):
@@ -36,7 +37,8 @@ def non_finite(run: Run) -> Finding:
     while tail < len(bad) and bad[-1 - tail]:
         tail += 1
     odd = sum(bool(keys) for keys in bad)
-    if tail >= 3 or (tail and len(bad[-1]) >= 2 and _has_nan(train[-1])):
+    enough = 1 if run.info.fp16 is False else 2
+    if tail >= 3 or (tail and len(bad[-1]) >= enough and _has_nan(train[-1])):
         row = len(bad) - tail
         names = ", ".join(sorted({key for keys in bad[row:] for key in keys}))
         return Finding(
@@ -50,7 +52,8 @@ def non_finite(run: Run) -> Finding:
             "grad_norm" if "grad_norm" in train[-1] else "loss",
         )
     if odd:
-        return Finding("non_finite_rows", "note", f"{odd} of {len(train)} rows had a value that is not finite; the run went on", evidence={"rows": odd})
+        head = f"{odd} of {len(train)} rows had a value that is not finite" + ("" if tail else "; the run went on")
+        return Finding("non_finite_rows", "note", head, curve="grad_norm", evidence={"rows": float(odd)})
     return ok("late_nan", "grad_norm")
 
 
@@ -166,7 +169,9 @@ def length_collapse(run: Run) -> Finding:
     right, before = shares.recent.correct, shares.early.correct
     if accuracy is not None:
         fewer = right is not None and before is not None and right < 0.85 * before
-        failed, why = accuracy.fell or (not accuracy.rose and (ratio < 0.25 or fewer)), f", held-out accuracy went from {accuracy.before:.2f} to {accuracy.now:.2f}"
+        overall = accuracy_drop(run)
+        fell = accuracy.fell or (overall is not None and overall.fell)
+        failed, why = fell or (not accuracy.rose and (ratio < 0.25 or fewer)), f", held-out accuracy went from {accuracy.before:.2f} to {accuracy.now:.2f}"
         evidence |= {"accuracy_before": accuracy.before, "accuracy_now": accuracy.now}
     elif before is not None and right is not None:
         failed, why = right < before + 0.1, f", right answers from {before:.0%} to {right:.0%}"

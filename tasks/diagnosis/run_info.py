@@ -61,6 +61,8 @@ class RunInfo:
         max_completion_length: cap in tokens.
         accuracy_key: metric with the accuracy on held-out problems; found by its name when not given.
         temperature: of the rollouts.
+        fp16: trained with a loss scaler, which skips steps whose gradient overflows? In bf16 and fp32 nothing is skipped, so that one
+            gradient that is not finite has ruined the weights.
     """
 
     rewards: Mapping[str, RewardOutcomes] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class RunInfo:
     max_completion_length: int | None = None
     accuracy_key: str | None = None
     temperature: float | None = None
+    fp16: bool | None = None
 
 
 KNOWN_FUNCTIONS: dict[str, RewardOutcomes] = {
@@ -119,6 +122,7 @@ def from_mapping(data: Mapping[str, Any]) -> RunInfo:
         max_completion_length=None if longest is None else int(longest),
         accuracy_key=str(key) if key else None,
         temperature=_optional(data, "temperature"),
+        fp16=bool(data["fp16"]) if data.get("fp16") is not None else None,
     )
 
 
@@ -137,6 +141,7 @@ def from_settings(settings: GRPOSettings, accuracy_key: str | None = None) -> Ru
         max_completion_length=settings.max_completion_length,
         accuracy_key=accuracy_key,
         temperature=settings.temperature,
+        fp16=False,
     )
 
 

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.diagnosis.keys import canonical, held_out_accuracy
@@ -21,6 +21,9 @@ EVENTS = (
     "EwoMdHJhaW4vcmV3YXJkFQAAAMAG0MH4GgAAAAAAAAASm9gtEAUqFgoUCgh0cmFpbi9rbEIICAEqBAAAgD4BWO+1GQAAAAAAAACL8QgoEAoqFQoTCgx0cmFpbi9yZXdhcmQVAADAf1LS"
     "aRAaAAAAAAAAABKb2C0QCioWChQKCHRyYWluL2tsQggIASoEAACAPnn7e0U="
 )
+
+# On a busy machine the time of one example says nothing.
+some = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -176,18 +179,21 @@ def test_held_out_accuracy_is_not_the_reward() -> None:
     assert not any(map(held_out_accuracy, ("eval_reward", "eval_rewards/accuracy_reward/mean", "accuracy_reward", "eval_runtime", "evaluate")))
 
 
+@some
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c), max_leaves=8))
 def test_number_takes_anything(value: object) -> None:
     result = number(value)
     assert result is None or isinstance(result, float)
 
 
+@some
 @given(st.dictionaries(st.text(max_size=20), st.none() | st.floats() | st.text(max_size=10), max_size=8))
 def test_clean_row_keeps_numbers_and_none_only(raw: dict[str, object]) -> None:
     row = clean_row(raw)
     assert all(value is None or isinstance(value, (int, float)) for value in row.values())
 
 
+@some
 @given(st.text(max_size=300))
 def test_any_output_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("out") / "out.txt"

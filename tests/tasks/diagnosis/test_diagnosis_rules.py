@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from pipeline_config.rewards import RewardConfig
+from pipeline_config.training import GRPOSettings
 from tasks.diagnosis.dead_groups import dead_groups
 from tasks.diagnosis.doctor import diagnose_rows
 from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking
 from tasks.diagnosis.outcomes import outcome_shares
 from tasks.diagnosis.rules import entropy_collapse, kl_explosion, length_collapse, non_finite, truncation_spiral
-from tasks.diagnosis.run_info import RewardOutcomes, RunInfo, from_mapping
+from tasks.diagnosis.run_info import RewardOutcomes, RunInfo, from_mapping, from_settings
 from tasks.diagnosis.series import Run, window
 from tasks.errors import DataError
 
@@ -186,6 +188,13 @@ def test_one_overflow_is_a_note_three_are_not() -> None:
     assert non_finite(Run(log[:11])).status == "note"
 
 
+def test_in_bf16_one_gradient_is_enough() -> None:
+    log = healthy(8)
+    log[7]["grad_norm"] = math.nan
+    assert non_finite(Run(log)).status == "note"
+    assert non_finite(Run(log, RunInfo(fp16=False))).status == "failed"
+
+
 def test_a_metric_that_turns_null_or_vanishes() -> None:
     log = healthy(12, kl=0.01)
     for i in (9, 10):
@@ -331,3 +340,11 @@ def test_info_from_plain_data() -> None:
     assert info.rewards["f"] == RewardOutcomes(-1.0, 0.0, 2.0) and info.beta == 0.04 and info.max_completion_length == 64
     with pytest.raises(DataError, match=r"rewards\.f\.wrong"):
         from_mapping({"rewards": {"f": {"wrong": "x"}}})
+
+
+def test_info_from_our_settings() -> None:
+    settings = GRPOSettings(beta=0.02, temperature=0.9, rewards=RewardConfig(right=2.0, format_weight=0.25))
+    info = from_settings(settings)
+    assert info.rewards == {"sound": RewardOutcomes(0.0, 0.5, 2.0)}
+    assert (info.beta, info.temperature, info.max_completion_length, info.fp16) == (0.02, 0.9, 1024, False)
+    assert set(from_settings(GRPOSettings(rewards=RewardConfig(preset="self_llm"))).rewards) >= {"check_answer", "check_numbers"}

@@ -64,3 +64,20 @@ def test_100_healthy_traces_raise_nothing(traces: ModuleType) -> None:
 def test_the_generator_repeats_itself(traces: ModuleType) -> None:
     assert traces.make_trace(7, "kl_explosion") == traces.make_trace(7, "kl_explosion")
     assert {traces.make_trace(seed).logging_steps for seed in range(12)} == {1, 5, 10}
+
+
+REAL = [json.loads(line) for line in Path(__file__).with_name("real_runs.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("run", REAL, ids=[run["run"] for run in REAL])
+def test_real_runs(run: dict) -> None:
+    """TRL 1.13, a 2 M parameter model, digits of sums, one planted fault each: named within ten rows of its start, and of nothing else."""
+    rows, info = run["rows"], from_mapping(run["info"])
+    seen = [(row["step"], diagnose_rows(rows[: i + 1], info).verdict) for i, row in enumerate(rows)]
+    failed = [(step, verdict) for step, verdict in seen if verdict != "healthy"]
+    if run["verdict"] == "healthy":
+        assert not failed
+        return
+    assert {verdict for _, verdict in failed} <= {run["verdict"], *run["accept"]}
+    assert failed[0][0] <= run["fault_from_step"] + 10
+    assert seen[-1][1] in (run["verdict"], *run["accept"])
