@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -72,6 +72,13 @@ class StageResult(BaseModel):
     """Remarks for the report, one sentence each."""
 
 
+class RowListener(Protocol):
+    """Is told of every row of metrics.jsonl, and must neither raise nor block."""
+
+    def row_written(self) -> None:
+        """A row was appended."""
+
+
 @dataclass
 class StageContext:
     """What the entry of a stage works with.
@@ -85,6 +92,9 @@ class StageContext:
         resume: whether earlier checkpoints may be used.
         saves_on_stop: set to True by a stage that looks at `stop_requested()` itself, saves and raises Interrupted.
             Otherwise SIGTERM raises Interrupted in the main thread at once.
+        stage: name of the stage, as in its spec.
+        fingerprint: the stage's whole fingerprint.
+        tracker: listens to the metrics, if anything does.
     """
 
     config: Any
@@ -94,6 +104,9 @@ class StageContext:
     attempt: int = 1
     resume: bool = True
     saves_on_stop: bool = False
+    stage: str = ""
+    fingerprint: str = ""
+    tracker: RowListener | None = None
     _stop: bool = field(default=False, repr=False)
     _progress_at: float = field(default=float("-inf"), repr=False)
     _progress_label: str = field(default="", repr=False)
@@ -124,6 +137,8 @@ class StageContext:
         A value that is NaN or infinite is written as null and its name added to the row's list "nonfinite".
         """
         metrics.append_metric(self.metrics_path, step, values)
+        if self.tracker is not None:
+            self.tracker.row_written()
         self._check_stop()
 
     def truncate_metrics(self, after_step: int) -> None:

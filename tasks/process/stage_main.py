@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -28,12 +28,13 @@ from tasks.process.failures import classify
 from tasks.process.jsonio import read_json, write_json
 from tasks.process.secrets import mask_secrets
 from tasks.process.watchdog import Watchdog
+from tasks.training.tracking import Tracker, open_tracker
 from tasks.training.unsloth import import_first
 
 Entry = Callable[[StageContext], StageResult]
 
 ENTRIES: dict[str, str] = {
-    name: f"tasks.{name}.entry" for name in ("model", "dataset", "sft", "format_gate", "grpo", "evaluate", "export")
+    name: f"tasks.{name}.entry" for name in ("model", "dataset", "preflight", "sft", "format_gate", "grpo", "evaluate", "export")
 }
 """Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
 
@@ -54,20 +55,26 @@ def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     work_dir = path.absolute().parent
     watchdog = Watchdog(work_dir / LOG_FILE)
+    tracker: Tracker | None = None
+    metrics: dict[str, Any] = {}
+    failure: BaseException | None = None
     try:
         spec = read_spec(path)
         context = make_context(spec)
         install_stop_handler(context)
+        context.tracker = tracker = open_tracker(context)
         result = find_entry(spec.stage)(context)
         ignore_stop()
         if not isinstance(result, StageResult):
             raise TypeError(f"the entry of stage {spec.stage} returned {type(result).__name__}, not a StageResult")
         write_json(work_dir / RESULT_FILE, result.model_dump())
-        code = 0
+        code, metrics = 0, result.metrics
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every failure becomes error.json
         ignore_stop()
-        code = report_failure(error, work_dir)
+        code, failure = report_failure(error, work_dir), error
     finally:
+        if tracker is not None:
+            tracker.finish(metrics, failure)
         watchdog.sweep()
     return code
 
@@ -100,6 +107,8 @@ def make_context(spec: StageSpec) -> StageContext:
         seed=spec.seed,
         attempt=spec.attempt,
         resume=spec.resume,
+        stage=spec.stage,
+        fingerprint=spec.fingerprint,
     )
 
 

@@ -56,7 +56,16 @@ def run(tmp_path: Path, body: str, **options: object) -> ProcessResult:
     script = tmp_path / "stage.py"
     script.write_text(STAGE.format(body="\n".join("    " + line for line in body.strip().splitlines())))
     work_dir = tmp_path / "work"
-    spec = write_spec(StageSpec(stage="sft", fingerprint="f", config={}, work_dir=work_dir, seed=5, inputs={"a": "b"}))
+    spec = write_spec(
+        StageSpec(
+            stage="sft",
+            fingerprint="f",
+            config={"run": {"tracking": "off"}},
+            work_dir=work_dir,
+            seed=5,
+            inputs={"a": "b"},
+        )
+    )
     settings = {"poll_s": 0.1, "grace_s": 3.0, "on_line": lambda line: None, "env": dict(os.environ), **options}
     return run_supervised(
         [sys.executable, str(script), str(spec)], cwd=tmp_path, log_path=work_dir / "stage.log", **settings

@@ -1,0 +1,164 @@
+"""What an experiment in SwanLab is called, where it goes, and whether SwanLab can work here at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tasks.process.context import StageContext
+from tasks.process.secrets import mask_secrets
+
+REACH_S = 3.0
+"""How long the service may take to answer before a run is kept offline."""
+ID_FILE = "swanlab_id"
+
+
+def say(text: str) -> None:
+    """One line in the stage's log. Not `ctx.log`, which raises once the stage is asked to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"tracking: {mask_secrets(text, os.environ)}", flush=True)
+
+
+class Notices:
+    """Where SwanLab's own messages go: the first warning or error is repeated in the log, the rest is dropped."""
+
+    def __init__(self) -> None:
+        self.problems = 0
+
+    def write(self, text: str) -> int:
+        """Called by rich with one message, wrapped to some width."""
+        if re.search(r"\| (WARNING|ERROR) ", text):
+            self.problems += 1
+            if self.problems == 1:
+                say(
+                    f"SwanLab reports: {' '.join(text.split()).partition(' - ')[2]} (said once; metrics.jsonl is whole)"
+                )
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+
+def redirect_console(swanlab: Any) -> None:
+    """Keep SwanLab's banners, progress bars and repeated errors out of the stage's log."""
+    # There is no setting for it. In a version that lacks this console, the messages just stay where they are.
+    console = getattr(getattr(getattr(swanlab, "pkg", None), "console", None), "c", None)
+    if console is not None and hasattr(console, "file"):
+        console.file = Notices()
+
+
+def quiet_dashboard() -> None:
+    """Take SwanLab's look at the experiment's status out of the local mode, where it has one.
+
+    It costs a query a value, and raises KeyboardInterrupt in SwanLab's thread once the experiment is deleted in the
+    dashboard.
+    """
+    writer: Any = getattr(importlib.import_module("swanlab.deprecated.local"), "LocalCallbacker", None)
+    if hasattr(writer, "_check_exp_status"):
+        writer._check_exp_status = lambda self: None
+
+
+def usable_mode(asked: str) -> str:
+    """SwanLab's mode for `run.tracking`, after looking whether it can work here; says why when it cannot."""
+    if asked == "cloud":
+        if not os.environ.get("SWANLAB_API_KEY", "").strip():
+            say("run.tracking is cloud but SWANLAB_API_KEY is not set; kept offline instead")
+            return "offline"
+        reason = unreachable(os.environ.get("SWANLAB_API_HOST", "").strip() or "https://api.swanlab.cn")
+        if reason:
+            say(f"the SwanLab service does not answer ({reason}); kept offline instead")
+        return "offline" if reason else "online"
+    if asked == "local" and not dashboard_installed():
+        say(
+            "the local dashboard needs the package swanboard, in the version that swanlab[dashboard] names; "
+            "kept offline instead"
+        )
+        return "offline"
+    return asked
+
+
+def unreachable(host: str) -> str:
+    """Why the service cannot be reached within `REACH_S`; empty when anything answers."""
+    import requests
+
+    try:
+        # Through requests, as SwanLab does it, so that proxies and certificates are the same.
+        requests.head(host if "://" in host else f"https://{host}", timeout=REACH_S)
+    except requests.RequestException as error:
+        return type(error).__name__
+    return ""
+
+
+def dashboard_installed() -> bool:
+    """Whether the very version of swanboard is there that this swanlab insists on, and writes its files with."""
+    try:
+        pin = next(text for text in importlib.metadata.requires("swanlab") or [] if text.startswith("swanboard=="))
+        return importlib.metadata.version("swanboard") == pin.partition("==")[2].partition(";")[0].strip()
+    except (importlib.metadata.PackageNotFoundError, StopIteration):
+        return False
+
+
+def forget_attempts(log_dir: Path, run_id: str, local: bool) -> None:
+    """Remove what earlier attempts of this work directory left: the new experiment begins with all of their rows."""
+    folders = sorted(log_dir.glob(f"run-*-{run_id}"))
+    if local and folders:
+        importlib.import_module("swanboard.db").connect(autocreate=True, path=str(log_dir))
+        experiments: Any = importlib.import_module("swanboard.db.models").Experiment
+        experiments.delete().where(experiments.run_id.in_([folder.name for folder in folders])).execute()
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_id_of(ctx: StageContext) -> str:
+    """`<fingerprint[:16]><4 digits>`, the same for every attempt in this work directory.
+
+    The digits are drawn when the work starts from nothing. SwanLab drops steps that an experiment already has, so a
+    forced run, or another machine's, must not land in the experiment of an earlier one.
+    """
+    path = ctx.work_dir / ID_FILE
+    try:
+        known = path.read_text(encoding="utf-8").strip()
+    except OSError:
+        known = ""
+    if re.fullmatch(re.escape(ctx.fingerprint[:16]) + r"[0-9a-f]{4}", known):
+        return known
+    made = f"{ctx.fingerprint[:16]}{secrets.token_hex(2)}"
+    path.write_text(made, encoding="utf-8")
+    return made
+
+
+def stage_name(ctx: StageContext) -> str:
+    """`evaluate_sft` rather than `evaluate`: the work directory is named after the instance."""
+    name, _, key = ctx.work_dir.name.rpartition("-")
+    return name if name and key == ctx.fingerprint[:16] else ctx.stage
+
+
+def group_of(config: Any) -> str:
+    """One group for all stages of a configuration, whatever its `run` section: model and digest."""
+    data = config.model_dump(mode="json", exclude={"run"})
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return f"{Path(config.model.source).name}-{digest[:8]}"
+
+
+def described(ctx: StageContext) -> dict[str, Any]:
+    """What SwanLab shows as the experiment's configuration, without secrets and without `run`."""
+    data = ctx.config.model_dump(mode="json", exclude={"run"})
+    return {"stage": stage_name(ctx), "fingerprint": ctx.fingerprint, **masked(data)}
+
+
+def masked(value: Any) -> Any:
+    """JSON data with the secrets in its strings hidden."""
+    if isinstance(value, dict):
+        return {key: masked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return mask_secrets(value, os.environ) if isinstance(value, str) else value
