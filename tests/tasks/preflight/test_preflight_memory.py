@@ -1,0 +1,183 @@
+"""Memory and disk by worked examples, and against one measured run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_config.loading import load_config
+from pipeline_config.pipeline import PipelineConfig
+from tasks.preflight.memory import LIBRARIES, ModelShape, Scene, cache_bytes, disk_plan, memory_plan
+
+# 10 M weights: 2 layers of 100 -> 400, vocabulary 1000.
+SHAPE = ModelShape(
+    parameters=10_000_000,
+    layers=2,
+    hidden=100,
+    intermediate=400,
+    vocab=1000,
+    kv_width=50,
+    linear={"q_proj": 400, "down_proj": 1000},
+    linear_parameters=8_000_000,
+)
+# Section 2 of the GPU baselines: 7.35 B weights, vocabulary 49,152, 36 layers of 4096 -> 12288, 8 key-value heads of 128.
+EIGHT_B = ModelShape(
+    parameters=7_348_728_832,
+    layers=36,
+    hidden=4096,
+    intermediate=12288,
+    vocab=49152,
+    kv_width=1024,
+    linear={
+        "q_proj": 294912, "k_proj": 184320, "v_proj": 184320, "o_proj": 294912,
+        "gate_proj": 589824, "up_proj": 589824, "down_proj": 589824,
+    },
+    linear_parameters=6_945_767_424,
+)  # fmt: skip
+HOST = Scene(longest_prompt=20, longest_example=50)
+
+
+def config(*overrides: str) -> PipelineConfig:
+    base = ["model.max_context=256", "grpo.max_completion_length=30", "grpo.per_device_train_batch_size=16"]
+    return load_config("tiny", overrides=[*base, *overrides])
+
+
+def grpo(scene: Scene = HOST, *overrides: str) -> dict[str, Any]:
+    plan: dict[str, Any] = memory_plan(config(*overrides), SHAPE, scene)["stages"]["grpo"]
+    return plan
+
+
+def test_full_training_on_the_cpu() -> None:
+    parts = grpo()
+    # 10 M weights: 4 bytes each, as much for gradients, twice as much for AdamW's two moments.
+    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (40_000_000, 40_000_000, 80_000_000)
+    # 16 sequences of 20 + 30 tokens, 2 layers, 4 bytes x (8 x 100 + 2 x 50 + 4 x 400) = 10,000 a token and layer.
+    assert parts["activations"] == 16 * 50 * 2 * 10_000 == 16_000_000
+    # 16 sequences x 30 completion tokens x 1000 entries x 12 bytes.
+    assert parts["logits"] == 5_760_000
+    # Keys and values, 2 layers, width 50, 16 x 50 tokens, 4 bytes.
+    assert parts["kv_cache"] == 2 * 2 * 50 * 800 * 4 == 640_000
+    assert parts["certain"] == 160_000_000
+    assert parts["total"] == 160_000_000 + LIBRARIES + 16_000_000 + 5_760_000
+
+
+def test_the_cache_counts_where_it_is_larger_than_the_backward_pass() -> None:
+    parts = grpo(HOST, "grpo.gradient_accumulation_steps=64", "grpo.gradient_checkpointing=true")
+    assert parts["kv_cache"] == 64 * 640_000
+    assert parts["total"] == 160_000_000 + LIBRARIES + parts["kv_cache"]
+
+
+def test_sft_holds_the_logits_of_one_chunk() -> None:
+    parts = memory_plan(config("sft.per_device_train_batch_size=4"), SHAPE, HOST)["stages"]["sft"]
+    assert parts["logits"] == 12 * 256 * 1000
+    assert parts["activations"] == 4 * 50 * 2 * 10_000
+
+
+def test_checkpointing_keeps_the_input_of_every_layer_and_one_layer_whole() -> None:
+    assert grpo(HOST, "grpo.gradient_checkpointing=true")["activations"] == 800 * (2 * 4 * 100 + 10_000)
+
+
+def test_an_adapter_of_rank_8() -> None:
+    scene = Scene(20, 50, gpu_bytes=10**10)
+    parts = grpo(scene, "grpo.method=lora", "grpo.lora.r=8", "grpo.lora.target_modules=[q_proj,down_proj]")
+    trained = 8 * (400 + 1000)
+    assert parts["weights"] == 20_000_000  # 16 bits
+    assert (parts["adapter"], parts["gradients"], parts["optimizer"]) == (4 * trained, 4 * trained, 8 * trained)
+    # Autocast over 16-bit weights: 30 x 100 + 4 x 50 + 8 x 400 bytes a token and layer.
+    assert parts["activations"] == 800 * 2 * 6400
+
+
+def test_four_bit_weights_and_an_8_bit_optimizer() -> None:
+    lora = ["model.load_in_4bit=true", "sft.method=lora", "grpo.method=lora", "grpo.optim=adamw_8bit"]
+    parts = grpo(Scene(20, 50, gpu_bytes=10**10), *lora, "grpo.lora.target_modules=[q_proj]")
+    # 8 M weights at 4 bits + 1 byte per 64, the other 2 M at 16 bits.
+    assert parts["weights"] == 8_000_000 * 33 // 64 + 4_000_000
+    assert parts["optimizer"] == 2 * 32 * 400
+
+
+def test_a_reference_model_is_a_second_copy_only_for_full_training_with_kl() -> None:
+    assert grpo(HOST, "grpo.beta=0.04")["reference"] == 40_000_000
+    assert "reference" not in grpo()
+    assert "reference" not in grpo(HOST, "grpo.beta=0.04", "grpo.method=lora")
+
+
+def test_what_vllm_reserves() -> None:
+    scene = Scene(20, 50, gpu_bytes=10**10, vllm=True)
+    parts = grpo(scene, "vllm.gpu_memory_utilization=0.4")
+    assert parts["engine"] == 4 * 10**9 and parts["kv_cache"] == 0
+    assert parts["certain"] == 160_000_000 + 4 * 10**9
+    assert grpo(scene, "vllm.sleep_mode=true")["engine"] == 20_000_000  # its weights
+    shared = Scene(20, 50, gpu_bytes=10**10, vllm=True, unsloth=True)
+    assert grpo(shared, "grpo.method=lora")["weights"] == 0
+
+
+def test_a_measured_run_on_one_h200() -> None:
+    """Stock TRL with vLLM colocated: 8 x 8 completions of 1024 tokens, LoRA of rank 32; 71.5 GiB at the peak."""
+    asked = load_config(
+        "smollm2-135m",
+        overrides=[
+            "model.max_context=2048", "grpo.method=lora", "grpo.max_completion_length=1024",
+            "grpo.per_device_train_batch_size=8", "grpo.gradient_accumulation_steps=8",
+            "grpo.gradient_checkpointing=true", "vllm.gpu_memory_utilization=0.35",
+        ],
+    )  # fmt: skip
+    parts = memory_plan(asked, EIGHT_B, Scene(202, 256, 143_771 * 2**20, vllm=True))["stages"]["grpo"]
+    assert parts["weights"] == pytest.approx(13.7 * 2**30, rel=0.01)
+    assert parts["engine"] == pytest.approx(48.9 * 2**30, rel=0.01)
+    assert parts["adapter"] == pytest.approx(4 * 87.3e6, rel=0.01)
+    assert 71.5 * 2**30 <= parts["total"] <= 1.1 * 71.5 * 2**30
+
+
+def test_the_plan_names_its_peak_and_shows_the_sum() -> None:
+    plan = memory_plan(config(), SHAPE, HOST)
+    assert plan["peak_stage"] == "sft"  # 64 rows of 50 tokens
+    assert plan["peak"] == plan["host"] == plan["stages"]["sft"]["total"]
+    assert plan["certain"] == 160_000_000
+    assert plan["arithmetic"][1].startswith("grpo: weights 0.04 + gradients 0.04 + optimizer 0.08 + activations 0.02")
+    assert plan["arithmetic"][1].endswith("at most 1.18 GB at once")
+
+
+def test_the_host_beside_a_gpu_reads_and_saves_the_weights() -> None:
+    assert memory_plan(config(), SHAPE, Scene(20, 50, gpu_bytes=10**10))["host"] == LIBRARIES + 40_000_000
+
+
+def test_disk() -> None:
+    # Two models of 2 bytes a weight; three checkpoints of weights and two moments, 12 bytes a weight.
+    assert disk_plan(config(), SHAPE, 7) == {
+        "models": 40_000_000,
+        "adapters": 0,
+        "checkpoints": 360_000_000,
+        "export": 7,
+        "total": 400_000_007,
+    }
+    lora = ["sft.method=lora", "grpo.method=lora", "sft.lora.r=1", "grpo.lora.r=2"]
+    plan = disk_plan(config(*lora, "sft.lora.target_modules=[q_proj]", "grpo.lora.target_modules=[q_proj]"), SHAPE, 0)
+    assert plan["adapters"] == 4 * 400 + 4 * 800 and plan["checkpoints"] == 3 * 12 * 800
+
+
+def test_cache() -> None:
+    # SmolLM2-135M: 30 layers, 3 heads of 64; one token in 16 bits.
+    shape = ModelShape(134_515_008, 30, 576, 1536, 49152, 192, {}, 0)
+    assert cache_bytes(shape, 1) == 23_040
+
+
+@given(
+    batch=st.integers(1, 64),
+    more=st.integers(1, 64),
+    prompt=st.integers(1, 1000),
+    longer=st.integers(0, 1000),
+    gpu=st.sampled_from([0, 10**11]),
+)
+def test_a_larger_batch_or_longer_prompt_never_needs_less(
+    batch: int, more: int, prompt: int, longer: int, gpu: int
+) -> None:
+    def peak(size: int, length: int) -> int:
+        asked = config()
+        settings = asked.grpo.model_copy(update={"per_device_train_batch_size": size})
+        asked = asked.model_copy(update={"grpo": settings})
+        return int(memory_plan(asked, SHAPE, Scene(length, length, gpu))["stages"]["grpo"]["total"])
+
+    assert peak(batch + more, prompt + longer) >= peak(batch, prompt + longer) >= peak(batch, prompt) > 0
