@@ -17,7 +17,6 @@ from rich.table import Table
 
 from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
-from flows.preflight_cli import preflight
 from pipeline_config.loading import profiles
 from pipeline_config.pipeline import PipelineConfig
 
@@ -33,7 +32,6 @@ app.add_typer(config_app, name="config")
 app.add_typer(reward_app, name="reward")
 app.command()(grade)
 app.command()(doctor)
-app.command()(preflight)
 
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
@@ -66,7 +64,7 @@ def run(
         from tasks.plan import plan as make_plan
 
         choice = Choice(start_from, stop_after, tuple(force or ()), resume_from)
-        result = run_local(config, choice, make_plan(config, store, selection), lambda text: out.print(escape(text)))
+        result = run_local(config, choice, make_plan(config, store, selection), _log)
         _print_result(config, result)
 
 
@@ -97,6 +95,10 @@ def plan(
             name = f"[{colour[step.action]}]{step.action}[/]"
             table.add_row(step.stage, name, escape(step.reason), (step.fingerprint or "")[:16])
         out.print(table)
+
+
+def _log(text: str) -> None:
+    out.print(escape(text), soft_wrap=True)
 
 
 def _selection(
@@ -182,7 +184,7 @@ def artifacts_show(reference: str, store: StoreUrl = None) -> None:
         opened_store = opened(store)
         manifest = opened_store.find(reference)
         out.print_json(manifest.model_dump_json())
-        err.print(f"files: {opened_store.local_folder(manifest)}", soft_wrap=True)
+        err.print(f"manifest: {escape(opened_store.uri(manifest))}", soft_wrap=True)
 
 
 @artifacts_app.command("verify")
@@ -217,8 +219,10 @@ def artifacts_gc(
     with user_errors():
         removed = opened(store).gc(keep_last=keep_last, dry_run=not delete)
         for item in removed:
-            out.print(f"{'deleted' if delete else 'would delete'} {item}", soft_wrap=True)
-        out.print(f"{len(removed)} {'deleted' if delete else 'to delete; add --delete'}")
+            what = f"{item.kind} {item.stage}/{item.fingerprint[:16]}, {item.size_bytes / 1e6:.1f} MB: {item.reason}"
+            out.print(f"{'deleted' if delete else 'would delete'} {escape(what)}", soft_wrap=True)
+        size = sum(item.size_bytes for item in removed) / 1e6
+        out.print(f"{len(removed)} {'deleted' if delete else 'to delete (add --delete)'}, {size:.1f} MB")
 
 
 @config_app.command("show")
