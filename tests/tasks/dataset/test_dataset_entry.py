@@ -41,7 +41,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stage(work_dir: Path, model: Path, **data: Any) -> StageContext:
-    settings = {**SETTINGS, "data": {**SETTINGS["data"], **data}}
+    merged = {**SETTINGS["data"], **data}
+    settings = {
+        **SETTINGS,
+        "data": merged,
+        "gate": {"enabled": False},
+        "evaluation": {"problems": 1},
+    }
     (work_dir / "out").mkdir(parents=True)
     return StageContext(PipelineConfig.model_validate(settings), {"model": model}, work_dir)
 

@@ -54,7 +54,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path, change: str) -> None:
     prepare(source, tmp_path / "out")
     target = source / "model.safetensors"
     target.unlink() if change == "gone" else target.write_text("other weights")
-    with pytest.raises(ModelError, match="model.safetensors is missing or has changed"):
+    with pytest.raises(ModelError, match=r"model.safetensors is missing or has changed"):
         model_folder(tmp_path / "out", str(source), None)
 
 
