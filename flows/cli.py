@@ -17,6 +17,7 @@ from rich.table import Table
 
 from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
+from flows.preflight_cli import preflight
 from pipeline_config.loading import profiles
 from pipeline_config.pipeline import PipelineConfig
 
@@ -32,6 +33,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(reward_app, name="reward")
 app.command()(grade)
 app.command()(doctor)
+app.command()(preflight)
 
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
