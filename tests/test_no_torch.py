@@ -8,6 +8,7 @@ import sys
 MODULES = (
     "flows.cli",
     "flows.inspect_cli",
+    "flows.preflight_cli",
     "flows.pipeline",
     "flows.carry_out",
     "flows.local",
