@@ -20,12 +20,14 @@ from tasks.process.secrets import mask_secrets
 REACH_S = 3.0
 """How long the service may take to answer before a run is kept offline."""
 ID_FILE = "swanlab_id"
+WHOLE = "metrics.jsonl is whole"
+MAX_LINE = 1000
 
 
 def say(text: str) -> None:
     """One line in the stage's log. Not `ctx.log`, which raises once the stage is asked to stop."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"tracking: {mask_secrets(text, os.environ)}", flush=True)
+        print(f"tracking: {mask_secrets(' '.join(text.split()), os.environ)[:MAX_LINE]}", flush=True)
 
 
 class Notices:
@@ -39,9 +41,7 @@ class Notices:
         if re.search(r"\| (WARNING|ERROR) ", text):
             self.problems += 1
             if self.problems == 1:
-                say(
-                    f"SwanLab reports: {' '.join(text.split()).partition(' - ')[2]} (said once; metrics.jsonl is whole)"
-                )
+                say(f"SwanLab reports: {text.partition(' - ')[2]} (said once; {WHOLE})")
         return len(text)
 
     def flush(self) -> None:
@@ -67,13 +67,13 @@ def quiet_dashboard() -> None:
         writer._check_exp_status = lambda self: None
 
 
-def usable_mode(asked: str) -> str:
+def usable_mode(asked: str, swanlab: Any) -> str:
     """SwanLab's mode for `run.tracking`, after looking whether it can work here; says why when it cannot."""
     if asked == "cloud":
         if not os.environ.get("SWANLAB_API_KEY", "").strip():
             say("run.tracking is cloud but SWANLAB_API_KEY is not set; kept offline instead")
             return "offline"
-        reason = unreachable(os.environ.get("SWANLAB_API_HOST", "").strip() or "https://api.swanlab.cn")
+        reason = unreachable(swanlab.Settings(interactive=False).api_host)
         if reason:
             say(f"the SwanLab service does not answer ({reason}); kept offline instead")
         return "offline" if reason else "online"
@@ -92,7 +92,7 @@ def unreachable(host: str) -> str:
 
     try:
         # Through requests, as SwanLab does it, so that proxies and certificates are the same.
-        requests.head(host if "://" in host else f"https://{host}", timeout=REACH_S)
+        requests.head(host, timeout=REACH_S)
     except requests.RequestException as error:
         return type(error).__name__
     return ""
@@ -112,8 +112,12 @@ def forget_attempts(log_dir: Path, run_id: str, local: bool) -> None:
     folders = sorted(log_dir.glob(f"run-*-{run_id}"))
     if local and folders:
         importlib.import_module("swanboard.db").connect(autocreate=True, path=str(log_dir))
-        experiments: Any = importlib.import_module("swanboard.db.models").Experiment
-        experiments.delete().where(experiments.run_id.in_([folder.name for folder in folders])).execute()
+        tables: Any = importlib.import_module("swanboard.db.models")
+        names = [folder.name for folder in folders]
+        tables.Experiment.delete().where(tables.Experiment.run_id.in_(names)).execute()
+        # swanboard fails on a chart over all experiments that has lost its last one.
+        sources = tables.Source.select(tables.Source.chart_id)
+        tables.Chart.delete().where(tables.Chart.id.not_in(sources)).execute()
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -142,11 +146,16 @@ def stage_name(ctx: StageContext) -> str:
     return name if name and key == ctx.fingerprint[:16] else ctx.stage
 
 
+def model_name(config: Any) -> str:
+    """The model's source without its folders and without `package:`."""
+    return re.split(r"[/:]", config.model.source.rstrip("/"))[-1] or "model"
+
+
 def group_of(config: Any) -> str:
     """One group for all stages of a configuration, whatever its `run` section: model and digest."""
     data = config.model_dump(mode="json", exclude={"run"})
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    return f"{Path(config.model.source).name}-{digest[:8]}"
+    return f"{model_name(config)}-{digest[:8]}"
 
 
 def described(ctx: StageContext) -> dict[str, Any]:

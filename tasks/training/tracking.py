@@ -23,9 +23,11 @@ from tasks.errors import Interrupted
 from tasks.process.context import StageContext
 from tasks.process.secrets import mask_secrets
 from tasks.training.swanlab_setup import (
+    WHOLE,
     described,
     forget_attempts,
     group_of,
+    model_name,
     quiet_dashboard,
     redirect_console,
     run_id_of,
@@ -92,6 +94,7 @@ class Tracker:
         self._ending: Ending | None = None
         self._swanlab: Any = None
         self._mode = ""
+        self._later = ""
 
     def row_written(self) -> None:
         """A row was appended to metrics.jsonl."""
@@ -111,7 +114,7 @@ class Tracker:
         limit = STOP_S if self._ending.state == "aborted" else LOCAL_S
         limit = min(limit, ONLINE_S) if self._ctx.config.run.tracking == "cloud" else limit
         if not self._done.wait(limit):
-            say(f"SwanLab has not finished after {limit:.0f} s; the stage goes on without it. metrics.jsonl is whole")
+            say(f"SwanLab has not finished after {limit:.0f} s, the stage goes on without it{self._later}; {WHOLE}")
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
@@ -131,12 +134,12 @@ class Tracker:
                     break
             self._close(run, ending)
         except Exception as error:  # noqa: BLE001 - SwanLab's and peewee's errors have no common base
-            say(f"no SwanLab for this stage ({type(error).__name__}: {error}); metrics.jsonl is whole")
+            say(f"no SwanLab for this stage ({type(error).__name__}: {error}); {WHOLE}")
         self._done.set()
 
     def _open(self) -> Any:
         redirect_console(self._swanlab)
-        self._mode = usable_mode(self._ctx.config.run.tracking)
+        self._mode = usable_mode(self._ctx.config.run.tracking, self._swanlab)
         try:
             return self._init()
         except Exception as error:
@@ -167,17 +170,19 @@ class Tracker:
             resume="allow",
             group=group_of(ctx.config),
             job_type=name,
-            tags=[name, Path(ctx.config.model.source).name],
+            tags=[name, model_name(ctx.config)],
             log_dir=str(log_dir),
             config=described(ctx),
             settings=swanlab.Settings(**settings),
         )
+        upload = f"; to upload it: swanlab sync --id {run_id} {run.dir}"
         if self._mode == "online":
             say(f"SwanLab experiment {run.name} at {run.url}")
+            self._later = upload
         elif self._mode == "local":
             say(f"SwanLab experiment {run.name}; to look at it: swanlab watch {log_dir}")
         else:
-            say(f"SwanLab experiment {run.name}, offline; to upload it: swanlab sync --id {run_id} {run.dir}")
+            say(f"SwanLab experiment {run.name}, offline{upload}")
         return run
 
     def _send(self, run: Any) -> None:
