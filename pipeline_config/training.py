@@ -50,6 +50,8 @@ class Optimization(Section):
     """Recompute activations in the backward pass: less memory, about 30 % more time."""
     logging_steps: int = Field(1, ge=1, le=1000)
     """Optimizer steps between logged rows. Does not change the result."""
+    save_total_limit: int = Field(2, ge=2, le=1000)
+    """Checkpoints kept in the work directory while the stage runs."""
 
 
 class SFTSettings(Optimization):
@@ -129,8 +131,6 @@ class GRPOSettings(Optimization):
     """With beta > 0: the run stops when KL at step 1 exceeds this, since the reference is then not the SFT model."""
     save_steps: int = Field(20, ge=1, le=1_000_000)
     """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Does not change the result."""
-    save_total_limit: int = Field(2, ge=2, le=1000)
-    """Checkpoints kept in the work directory."""
     watchdog: Literal["stop", "warn", "off"] = "stop"
     """What a named failure in the training log does."""
 

@@ -34,12 +34,16 @@ def reward_fell(run: Run) -> bool:
 
 
 def crashed(run: Run) -> bool:
-    """Is the reward a whole deviation below the best of the first three rows?
+    """Is the reward a whole deviation below the best of the first three rows, or all of the last five rows three quarters of one?
 
     A far too high learning rate ruins the policy in its first step: the early rows' median then lies after the fall.
     """
     reward = run.series("reward")
-    return reward.enough and run.reward_scale > 0 and max(reward.values[:3]) - reward.recent >= run.reward_scale
+    if not reward.enough or run.reward_scale <= 0:
+        return False
+    best = max(reward.values[:3])
+    last = reward.values[-5:] if len(reward) >= 8 else reward.values[-2:]
+    return best - reward.recent >= run.reward_scale or best - max(last) >= 0.75 * run.reward_scale
 
 
 @dataclass(frozen=True)

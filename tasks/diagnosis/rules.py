@@ -108,15 +108,17 @@ def _runaway_without_kl(run: Run) -> Finding:
     reason = "kl is not logged (it is only with beta > 0)"
     if not run.series("reward").enough or not (entropy.enough or grad.enough) or not (run.reward_change() <= -0.5 or crashed(run)):
         return missing("kl_explosion", reason)
-    hot = entropy.enough and entropy.recent >= 2 * max(min(entropy.values[:3]), 1e-9)
+    at_once = crashed(run)  # then the heat may be over by now: what counts is that it came with the crash
+    hot = entropy.enough and (max(entropy.smooth) if at_once else entropy.recent) >= 2 * max(min(entropy.values[:3]), 1e-9)
     steep = grad.enough and grad.recent >= 5 * max(min(grad.values[:3]), 1e-9) > 0 and min(grad.values[:3]) > 0
     if not hot and not steep:
         return missing("kl_explosion", reason)
     key, series = ("entropy", entropy) if hot else ("grad_norm", grad)
     base = min(series.values[:3])
-    row, step = series.onset(lambda value: value > 1.3 * base)
-    head = f"the policy has run away: reward fell and {key} rose from {base:.2g} to {series.recent:.2g} (KL itself is not logged)"
-    evidence = {f"{key}_start": base, f"{key}_recent": series.recent, "reward_change_in_std": run.reward_change()}
+    row, step = (0, series.steps[0]) if at_once else series.onset(lambda value: value > 1.3 * base)
+    highest = max(series.smooth)
+    head = f"the policy has run away: reward fell and {key} rose from {base:.2g} to {highest:.2g} (KL itself is not logged)"
+    evidence = {f"{key}_start": base, f"{key}_highest": highest, "reward_change_in_std": run.reward_change()}
     return Finding("kl_explosion", "failed", head, row, step, row < 3, evidence, key, 2 * base if hot else 5 * base)
 
 

@@ -28,7 +28,7 @@ def common_arguments(ctx: StageContext, settings: Optimization, device: torch.de
         "logging_first_step": True,
         "logging_nan_inf_filter": False,
         "save_strategy": "steps",
-        "save_total_limit": 2,
+        "save_total_limit": settings.save_total_limit,
         "seed": ctx.seed,
         "data_seed": ctx.seed,
         "use_cpu": device.type == "cpu",

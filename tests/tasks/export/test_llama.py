@@ -97,7 +97,7 @@ def test_prompts_that_do_not_fit(llama):
         llama.log_probabilities([1, 2], 0)
 
 
-@pytest.mark.parametrize("keep", [0, 100, 5_000, 20_000, 4_000_000])
+@pytest.mark.parametrize("keep", [0, 100, 5_000, 20_000, 1_000_000])
 def test_a_truncated_file_is_named_corrupt(exported, copy_of, keep):
     file = copy_of(exported.f16)
     file.write_bytes(file.read_bytes()[:keep])

@@ -129,7 +129,7 @@ def test_one_damaged_tensor_is_named(exported, verdict_of, copy_of):
     reader.data.flush()
     verdict = verdict_of(file, "q4_k_m")
     assert verdict.name == "refused" and "corrupt_file" in verdict.reasons
-    assert "1 of 29 tensors" in evidence(verdict)["tensors"][1]
+    assert "1 of 20 tensors" in evidence(verdict)["tensors"][1]
     assert "blk.1.ffn_down.weight" in evidence(verdict)["tensors"][1]
 
 

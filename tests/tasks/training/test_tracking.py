@@ -208,7 +208,7 @@ def test_cloud_and_its_resume(tmp_path: Path, service: Any, capfd: pytest.Captur
 def test_a_service_that_dies_costs_a_bounded_wait(
     tmp_path: Path, service: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking, "ONLINE_S", 1.5)
+    monkeypatch.setattr(tracking, "ONLINE_S", 0.8)
     ctx = context(tmp_path, "cloud")
     train(ctx, range(1, 2))
     until(lambda: service.scalars)
