@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from tasks.errors import Interrupted, NonFinite
 from tasks.process.checkpoints import mark_complete
 from tasks.process.context import StageContext
+
+LINE_EVERY_S = 5.0
 
 
 class StageCallback(TrainerCallback):
@@ -24,6 +27,7 @@ class StageCallback(TrainerCallback):
     def __init__(self, ctx: StageContext, label: str, window: int = 1) -> None:
         self.ctx, self.label, self.window = ctx, label, max(1, window)
         self.nonfinite_rows = 0
+        self.shown_at = float("-inf")
 
     def on_log(
         self,
@@ -37,9 +41,7 @@ class StageCallback(TrainerCallback):
         if "train_runtime" in logs:
             return
         self.ctx.metric(state.global_step, logs)
-        shown = ("loss", "reward", "frac_reward_zero_std", "kl", "grad_norm", "completions/mean_length")
-        values = ", ".join(f"{key} {float(logs[key]):.4g}" for key in shown if isinstance(logs.get(key), int | float))
-        self.ctx.log(f"{self.label} step {state.global_step}/{state.max_steps}: {values}")
+        self._show(logs, state)
         norm = logs.get("grad_norm")
         bad = isinstance(norm, float) and not math.isfinite(norm)
         self.nonfinite_rows = self.nonfinite_rows + 1 if bad else 0
@@ -49,6 +51,17 @@ class StageCallback(TrainerCallback):
                 where=f"{self.label} step {state.global_step}",
                 fix="lower the learning rate; the last complete checkpoint is kept",
             )
+
+    def _show(self, logs: dict[str, Any], state: TrainerState) -> None:
+        """Every row is in metrics.jsonl; the log only has to show that it goes on."""
+        now = time.monotonic()
+        if now - self.shown_at < LINE_EVERY_S and state.global_step < state.max_steps:
+            return
+        shown = ("loss", "reward", "frac_reward_zero_std", "kl", "grad_norm", "completions/mean_length")
+        values = ", ".join(f"{key} {float(logs[key]):.4g}" for key in shown if isinstance(logs.get(key), int | float))
+        if values:
+            self.shown_at = now
+            self.ctx.log(f"{self.label} step {state.global_step}/{state.max_steps}: {values}")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
 
 from pipeline_config.pipeline import PipelineConfig
 from tasks.contract.prompts import trained_template
 from tasks.errors import ConfigError, ModelError
+
+# Loading takes a second; a bar in the log says nothing.
+disable_progress_bar()
 
 
 def device_of(config: PipelineConfig) -> torch.device:
