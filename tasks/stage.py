@@ -20,8 +20,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from artifacts.fingerprint import changed_terms, fingerprint
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft
@@ -29,14 +27,13 @@ from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
-from tasks.process.jsonio import read_json, write_json
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
 from tasks.training.unsloth import BACKEND_VARIABLE
+from tasks.work_dir import count_attempt, finished, mark_finished, prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 NEIGHBOURS = 50
-FINISHED_FILE = "finished.json"
 
 Terms = Callable[[PipelineConfig, Mapping[str, Manifest]], dict[str, Any]]
 Log = Callable[[str], None]
@@ -213,28 +210,11 @@ def _make(
     *,
     force: bool,
 ) -> Manifest:
-    _prepare(work, settings.run_id, start_over=force)
-    draft = _finished(work) or _run_process(stage, settings, parents, terms, key, work, descriptors)
+    prepare(work, settings.run_id, start_over=force)
+    draft = finished(work) or _run_process(stage, settings, parents, terms, key, work, descriptors)
     manifest = settings.store.commit(draft, work / "out", replace=force)
     shutil.rmtree(work, ignore_errors=True)
     return manifest
-
-
-def _finished(work: Path) -> ManifestDraft | None:
-    """What an earlier attempt finished but could not store (full disk, unreachable store): it is only stored again."""
-    data = read_json(work / FINISHED_FILE)
-    # A process that was killed while it cleared out/ away has left a part of it.
-    if not isinstance(data, dict) or data.get("files") != _sizes(work / "out"):
-        return None
-    try:
-        return ManifestDraft.model_validate(data["draft"])
-    except ValidationError:  # written by another version
-        return None
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Size of every file below a folder, by path."""
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def _run_process(
@@ -248,7 +228,7 @@ def _run_process(
 ) -> ManifestDraft:
     """Run the stage's process once, and describe what it left in out/."""
     config = settings.config
-    attempts = _count_attempt(work)
+    attempts = count_attempt(work)
     inputs = {name: str(settings.store.local_folder(parents[name])) for name in stage.parents}
     spec = write_spec(
         StageSpec(
@@ -299,39 +279,8 @@ def _run_process(
         notes=result.notes,
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
-    write_json(work / FINISHED_FILE, {"draft": draft.model_dump(mode="json"), "files": _sizes(work / "out")})
+    mark_finished(work, draft)
     return draft
-
-
-def _prepare(work: Path, run_id: str, *, start_over: bool) -> None:
-    """Make the work directory; a forced stage empties it once per run, so that its own retries still resume."""
-    marker = work / "forced_by"
-    try:
-        if start_over and not (marker.exists() and marker.read_text(encoding="utf-8") == run_id):
-            shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True, exist_ok=True)
-        if _finished(work) is None:
-            (work / FINISHED_FILE).unlink(missing_ok=True)
-            shutil.rmtree(work / "out", ignore_errors=True)
-        if start_over:
-            marker.write_text(run_id, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(
-            f"the work directory cannot be written: {error.strerror}",
-            where=str(work),
-            fix="check run.home and the disk",
-        ) from error
-
-
-def _count_attempt(work: Path) -> int:
-    """How many times this fingerprint was tried in this work directory, this time included."""
-    counter = work / "attempts"
-    try:
-        before = int(counter.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        before = 0
-    counter.write_text(str(before + 1), encoding="utf-8")
-    return before + 1
 
 
 def _environment(stage: Stage, config: PipelineConfig, work: Path) -> dict[str, str]:
