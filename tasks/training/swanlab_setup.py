@@ -56,15 +56,29 @@ def redirect_console(swanlab: Any) -> None:
         console.file = Notices()
 
 
-def quiet_dashboard() -> None:
-    """Take SwanLab's look at the experiment's status out of the local mode, where it has one.
+def ease_dashboard() -> None:
+    """Make SwanLab's local mode about ten times cheaper; without effect on a version that is written differently.
 
-    It costs a query a value, and raises KeyboardInterrupt in SwanLab's thread once the experiment is deleted in the
-    dashboard.
+    For every value it queries the experiment's status, which also raises KeyboardInterrupt in SwanLab's thread once
+    the experiment is deleted in the dashboard, and writes a summary anew, which ext4 flushes to the disk each time.
     """
-    writer: Any = getattr(importlib.import_module("swanlab.deprecated.local"), "LocalCallbacker", None)
+    module: Any = importlib.import_module("swanlab.deprecated.local")
+    writer: Any = getattr(module, "LocalCallbacker", None)
     if hasattr(writer, "_check_exp_status"):
         writer._check_exp_status = lambda self: None
+    module.open = open_in_place
+
+
+def open_in_place(path: Any, mode: str = "r", **options: Any) -> Any:
+    """The builtin `open`, but "w" on a file that has content leaves one byte of it to be overwritten.
+
+    A file cut to nothing and closed is taken by ext4 for one to be replaced safely, at some milliseconds a time.
+    """
+    if mode == "w" and os.path.exists(path):
+        file = open(path, "r+", **options)  # noqa: SIM115 - the caller closes it
+        file.truncate(1)
+        return file
+    return open(path, mode, **options)
 
 
 def usable_mode(asked: str, swanlab: Any) -> str:

@@ -25,10 +25,10 @@ from tasks.process.secrets import mask_secrets
 from tasks.training.swanlab_setup import (
     WHOLE,
     described,
+    ease_dashboard,
     forget_attempts,
     group_of,
     model_name,
-    quiet_dashboard,
     redirect_console,
     run_id_of,
     say,
@@ -50,7 +50,7 @@ MAX_TEXT = 4000
 MAX_FINAL = 200
 """Most final numbers that are sent."""
 LOCAL_S = 30.0
-"""How long the end of a stage waits for SwanLab to write its files: about 1 ms of CPU time a value."""
+"""How long the end of a stage waits for SwanLab to write its files."""
 ONLINE_S = 10.0
 """How long it waits for the last uploads."""
 STOP_S = 4.0
@@ -154,7 +154,7 @@ class Tracker:
         log_dir = Path(ctx.config.run.home).resolve() / "swanlab"
         run_id = run_id_of(ctx)
         if self._mode == "local":
-            quiet_dashboard()
+            ease_dashboard()
         if self._mode != "online":
             forget_attempts(log_dir, run_id, self._mode == "local")
         name = stage_name(ctx)

@@ -20,7 +20,7 @@ from tasks.errors import Interrupted
 from tasks.process.context import StageContext, StageSpec, write_spec
 from tasks.process.metrics import read_metrics
 from tasks.training import tracking
-from tasks.training.swanlab_setup import dashboard_installed, group_of, run_id_of, stage_name
+from tasks.training.swanlab_setup import dashboard_installed, group_of, open_in_place, run_id_of, stage_name
 from tasks.training.tracking import Tail, Tracker, cell, numbers, open_tracker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -372,3 +372,14 @@ def test_names(tmp_path: Path) -> None:
     elsewhere = PipelineConfig.model_validate({"run": {"home": "elsewhere", "tracking": "off"}})
     assert group_of(elsewhere) == group_of(PipelineConfig())
     assert group_of(PipelineConfig.model_validate({"seed": 1})) != group_of(PipelineConfig())
+
+
+def test_files_written_in_place_hold_what_was_written_last(tmp_path: Path) -> None:
+    path = tmp_path / "_summary.json"
+    for text in ('{"num": 100, "max": 0.25}', '{"num": 101}'):
+        with open_in_place(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        assert path.read_text() == text
+    with open_in_place(path, "a") as file:
+        file.write("\n")
+    assert path.read_text() == '{"num": 101}\n'
