@@ -267,8 +267,8 @@ def cell(value: Any) -> str | float:
 
 
 def caption(row: Mapping[str, Any]) -> str:
-    """What stands above a completion: everything but the texts."""
-    short = [name for name in COLUMNS if name not in ("question", "completion") and row.get(name) is not None]
+    """What stands beside a completion: everything but the texts, the shortest and most telling first."""
+    short = [name for name in ("reward", "right", "kind", "tokens", "answer") if row.get(name) is not None]
     return " | ".join(f"{name} {str(cell(row[name]))[:80]}" for name in short)
 
 

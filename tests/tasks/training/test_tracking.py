@@ -171,7 +171,7 @@ def test_local_dashboard(tmp_path: Path) -> None:
     assert [(row["index"], row["data"]) for row in rows] == [(1, 1), (2, 2), (3, 30), (4, 40)]
     text = json.loads((folder / "logs" / tags["completions"] / "1000.log").read_text().splitlines()[0])
     assert text["data"][1] == "1 + 1 = ?\n\n1.0"
-    assert text["more"][1] == {"caption": "answer 2 | reward 1"}
+    assert text["more"][1] == {"caption": "reward 1 | answer 2"}
 
 
 def test_local_without_the_dashboard_is_kept_offline(
