@@ -50,6 +50,8 @@ DEVICE_TEXTS = (
     "all cuda-capable devices are busy",
     "cudaerrordevicesunavailable",
 )
+# torch.multinomial, when the weights that a rollout samples from are no longer finite.
+NONFINITE_TEXTS = ("probability tensor contains either",)
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -89,7 +91,7 @@ def _known(error: BaseException) -> PipelineError | None:
         return OutOfMemory(_describe(error), where=where, fix="free host memory or lower the number of workers")
     if isinstance(error, OSError) and error.errno in FULL_DISK:
         return StoreError(_describe(error), where=where, fix="free disk space or choose another work folder")
-    if isinstance(error, FloatingPointError):
+    if isinstance(error, FloatingPointError) or any(part in text for part in NONFINITE_TEXTS):
         return NonFinite(_describe(error), where=where, fix="lower the learning rate; see metrics.jsonl for the step")
     if _is_transient(error, names) or any(part in text for part in DEVICE_TEXTS):
         return Retryable(_describe(error), where=where, fix="run again; if it stays, check the network and the devices")

@@ -33,6 +33,7 @@ class Response:
         (OSError(errno.ENOSPC, "No space left on device"), errors.StoreError),
         (OSError(errno.EROFS, "Read-only file system"), errors.StoreError),
         (FloatingPointError("nan"), errors.NonFinite),
+        (RuntimeError("probability tensor contains either `inf`, `nan` or element < 0"), errors.NonFinite),
         (ConnectionResetError("reset"), errors.Retryable),
         (TimeoutError("timed out"), errors.Retryable),
         (named("ReadTimeout"), errors.Retryable),
