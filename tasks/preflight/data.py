@@ -43,7 +43,9 @@ def check_golds(rows: Sequence[Row]) -> Finding:
     evidence = (
         f"{len(bad)} of {len(rows)} golds cannot be read, for example {_cut(bad[0]['answer'])!r} (id {bad[0]['id']})"
     )
-    fix = "correct the gold column: a number, an expression or one word; `columns.gold` of the source names the column"
+    fix = (
+        "correct the gold column: a number, an expression or one word; `columns.answer` of the source names the column"
+    )
     return Finding(name, _few(len(bad), len(rows)), evidence, fix)
 
 
@@ -65,7 +67,7 @@ def check_answers(rows: Sequence[Row]) -> list[Finding]:
         evidence = (
             f"{zeros:.0%} of {len(keys)} golds are zero: a column that was empty or failed to convert looks like this"
         )
-        fix = "name the column that holds the golds (`columns.gold` of the source)"
+        fix = "name the column that holds the golds (`columns.answer` of the source)"
         return [Finding("data.zero_golds", "fail", evidence, fix), *findings]
     return [*findings, Finding("data.zero_golds", "ok", f"{zeros:.0%} of the golds are zero")]
 
