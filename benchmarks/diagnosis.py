@@ -147,12 +147,29 @@ def cases(faulty: int, healthy: int, seed: int) -> list[dict[str, Any]]:
     for i, kind in enumerate(kinds):
         t = traces.make_trace(seed + i, kind)
         info = from_mapping(t.info) if t.info else None
-        out.append({"set": "generated", "name": t.name, "verdict": kind, "accept": t.accept, "rows": t.rows, "info": info, "onset": t.onset_row})
+        out.append(
+            {
+                "set": "generated",
+                "name": t.name,
+                "verdict": kind,
+                "accept": t.accept,
+                "rows": t.rows,
+                "info": info,
+                "onset": t.onset_row,
+            }
+        )
     index = json.loads((CORPUS / "index.json").read_text()) if CORPUS.is_dir() else []
     for entry in index:
         rows = read_log(CORPUS / entry["file"])
         onset = None if entry["onset_step"] is None else (entry["onset_step"] - 1) // entry["logging_steps"]
-        case = {"set": "corpus", "name": entry["file"], "verdict": entry["verdict"], "accept": tuple(entry["accept"]), "rows": rows, "onset": onset}
+        case = {
+            "set": "corpus",
+            "name": entry["file"],
+            "verdict": entry["verdict"],
+            "accept": tuple(entry["accept"]),
+            "rows": rows,
+            "onset": onset,
+        }
         out.append({**case, "info": from_mapping(entry)})
         out.append({**case, "set": "corpus, nothing declared", "info": None})
     return out
@@ -167,13 +184,22 @@ def ours(case: dict[str, Any]) -> dict[str, Any]:
     right = (case["verdict"], *case["accept"])
     first = alarms[0] if alarms else None
     delay = first[1] - case["onset"] if first and case["onset"] is not None and first[0] in right else None
-    return {"verdict": verdict, "right": verdict in right, "first": first, "first_right": bool(first and first[0] in right), "delay": delay, "s": seconds}
+    return {
+        "verdict": verdict,
+        "right": verdict in right,
+        "first": first,
+        "first_right": bool(first and first[0] in right),
+        "delay": delay,
+        "s": seconds,
+    }
 
 
 def peer(name: str, python: str, chosen: list[dict[str, Any]]) -> dict[str, Any]:
     """Run a peer over the cases; `named`: its first finding is the cause, `listed`: any is, `silent`: nothing found."""
     plain = [[{k: v for k, v in row.items() if not k.startswith("_")} for row in case["rows"]] for case in chosen]
-    done = subprocess.run([python, "-c", ADAPTERS[name]], input=json.dumps(plain), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-c", ADAPTERS[name]], input=json.dumps(plain), capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
     answer = json.loads(done.stdout[done.stdout.index('{"version"') :])
@@ -200,7 +226,9 @@ def summary(results: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, A
     """Counts per set and verdict."""
     out: dict[str, Any] = {}
     for case, result in results:
-        cell = out.setdefault(case["set"], {}).setdefault(case["verdict"], {"traces": 0, "right": 0, "live_right": 0, "live_wrong_first": 0, "delays": []})
+        cell = out.setdefault(case["set"], {}).setdefault(
+            case["verdict"], {"traces": 0, "right": 0, "live_right": 0, "live_wrong_first": 0, "delays": []}
+        )
         cell["traces"] += 1
         cell["right"] += result["right"]
         healthy = case["verdict"] == "healthy"
@@ -212,7 +240,9 @@ def summary(results: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, A
         for cell in verdicts.values():
             delays = sorted(cell.pop("delays"))
             cell["median_rows_after_onset"] = median(delays) if delays else None
-            cell["p90_rows_after_onset"] = delays[min(len(delays) - 1, math.ceil(0.9 * len(delays)) - 1)] if delays else None
+            cell["p90_rows_after_onset"] = (
+                delays[min(len(delays) - 1, math.ceil(0.9 * len(delays)) - 1)] if delays else None
+            )
     return out
 
 
@@ -226,21 +256,37 @@ def main() -> None:
     args = parser.parse_args()
     everything = cases(args.faulty, args.healthy, args.seed)
     results = [(case, ours(case)) for case in everything]
-    report: dict[str, Any] = {"python": platform.python_version(), "seed": args.seed, "sets": summary(results), "wrong": []}
+    report: dict[str, Any] = {
+        "python": platform.python_version(),
+        "seed": args.seed,
+        "sets": summary(results),
+        "wrong": [],
+    }
     report["ms_per_diagnosis"] = round(1000 * median(result["s"] for _, result in results), 2)
-    report["wrong"] = [{"name": c["name"], "set": c["set"], "wanted": c["verdict"], "got": r["verdict"]} for c, r in results if not r["right"]]
+    report["wrong"] = [
+        {"name": c["name"], "set": c["set"], "wanted": c["verdict"], "got": r["verdict"]}
+        for c, r in results
+        if not r["right"]
+    ]
     if not CORPUS.is_dir():
         print(f"skipped: the corpus, {CORPUS} is not there")
-    print(f"{'set':26} {'verdict':18} {'traces':>6} {'right':>6} {'live':>6} {'wrong first':>11} {'rows after onset (median, p90)':>31}")
+    print(
+        f"{'set':26} {'verdict':18} {'traces':>6} {'right':>6} {'live':>6} {'wrong first':>11} {'rows after onset (median, p90)':>31}"
+    )
     for name, verdicts in report["sets"].items():
         for verdict, cell in verdicts.items():
             delay = f"{cell['median_rows_after_onset']} {cell['p90_rows_after_onset']}"
-            print(f"{name:26} {verdict:18} {cell['traces']:6} {cell['right']:6} {cell['live_right']:6} {cell['live_wrong_first']:11} {delay:>31}")
+            print(
+                f"{name:26} {verdict:18} {cell['traces']:6} {cell['right']:6} {cell['live_right']:6} {cell['live_wrong_first']:11} {delay:>31}"
+            )
     chosen = [case for case in everything if case["set"] != "corpus, nothing declared"]
     report["peers"] = {}
     for spec in args.peer:
         name, _, python = spec.partition("=")
-        report["peers"][name] = {part: peer(name, python, [c for c in chosen if c["set"] == part]) for part in sorted({c["set"] for c in chosen})}
+        report["peers"][name] = {
+            part: peer(name, python, [c for c in chosen if c["set"] == part])
+            for part in sorted({c["set"] for c in chosen})
+        }
         print(name, json.dumps(report["peers"][name], indent=1))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")

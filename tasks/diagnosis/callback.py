@@ -56,9 +56,7 @@ class WatchdogCallback(TrainerCallback):
         self._seen = self._streak = 0
         self._reported: set[str] = set()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A resumed run brings its history with it."""
         if not self.rows:
             self.rows = [clean_row(row) for row in state.log_history if "train_runtime" not in row]
@@ -108,4 +106,6 @@ class WatchdogCallback(TrainerCallback):
         """
         found = self.diagnosis
         if found is not None:
-            raise RunStopped(found.headline, where=f"grpo step {found.onset_step}", fix=found.first_step, cause=found.verdict)
+            raise RunStopped(
+                found.headline, where=f"grpo step {found.onset_step}", fix=found.first_step, cause=found.verdict
+            )

@@ -74,7 +74,13 @@ def accuracy_since(run: Run, row: int) -> AccuracyDrop | None:
         return None
     level = median(before)
     step = max(s for i, s in zip(accuracy.rows, accuracy.steps, strict=True) if i <= row)
-    return AccuracyDrop(level, fmean(after), max(0.05, 0.15 * level, 2 * _noise(run) * math.sqrt(1 / len(before) + 1 / len(after))), row, step)
+    return AccuracyDrop(
+        level,
+        fmean(after),
+        max(0.05, 0.15 * level, 2 * _noise(run) * math.sqrt(1 / len(before) + 1 / len(after))),
+        row,
+        step,
+    )
 
 
 def accuracy_drop(run: Run) -> AccuracyDrop | None:
@@ -91,7 +97,9 @@ def accuracy_drop(run: Run) -> AccuracyDrop | None:
         best = max(range(len(means)), key=means.__getitem__)
         margin = max(0.05, 0.2 * means[best], errors * math.sqrt(1 / size + 1 / last))
         at = best + size - 1
-        drops.append(AccuracyDrop(means[best], fmean(values[-last:]), margin, run.accuracy.rows[at], run.accuracy.steps[at]))
+        drops.append(
+            AccuracyDrop(means[best], fmean(values[-last:]), margin, run.accuracy.rows[at], run.accuracy.steps[at])
+        )
     return max(drops, key=lambda drop: (drop.before - drop.now) / drop.margin)
 
 

@@ -83,7 +83,11 @@ def _cause(run: Run, dead: float | None, shares: OutcomeShares) -> Cause:
     if now.correct >= ALL or (starved and now.correct >= 0.9):
         return "all_correct"
     # At 3 % right, 78 % of the groups of 8 are dead unless the format varies; at 5 % the dead share itself must say that nothing is learnt.
-    none_right = now.correct <= 0.02 or (now.correct <= 0.03 and starved) or (now.correct <= 0.05 and dead is not None and dead >= 0.85)
+    none_right = (
+        now.correct <= 0.02
+        or (now.correct <= 0.03 and starved)
+        or (now.correct <= 0.05 and dead is not None and dead >= 0.85)
+    )
     if not none_right:
         return "mixed" if starved else "none"
     if now.no_match is not None:
@@ -99,7 +103,11 @@ def _undeclared(run: Run) -> Cause:
     reward = run.series("reward")
     accuracy = run.accuracy.values[-1] if len(run.accuracy) else None
     if max(reward.values) == min(reward.values):
-        means = [run.series(f"rewards/{name}/mean").recent for name in run.functions if len(run.series(f"rewards/{name}/mean"))]
+        means = [
+            run.series(f"rewards/{name}/mean").recent
+            for name in run.functions
+            if len(run.series(f"rewards/{name}/mean"))
+        ]
         pays = reward.recent > 0 and all(mean > 0 for mean in means)
         return "all_correct" if pays and (accuracy is None or accuracy >= 0.8) else _low(run, strictly=True)
     last = reward.values[-MIN_ROWS:]
@@ -108,7 +116,11 @@ def _undeclared(run: Run) -> Cause:
     end, share = _end(run)
     if (end == "high" and share <= 0.1) or (accuracy is not None and accuracy >= 0.9):
         return "all_correct"
-    return _low(run, strictly=False) if (end == "low" and share <= 0.04) or (accuracy is not None and accuracy <= 0.03) else "mixed"
+    return (
+        _low(run, strictly=False)
+        if (end == "low" and share <= 0.04) or (accuracy is not None and accuracy <= 0.03)
+        else "mixed"
+    )
 
 
 def near_the_top(run: Run) -> bool:

@@ -97,7 +97,11 @@ def diagnose(path: str | Path, info: RunInfo | None = None, *, groups: str | Pat
     if groups is not None:
         rows = _with_groups(rows, read_groups(groups))
     if not any("reward" in row for row in rows):
-        raise DataError("no row holds a reward: this is not the log of a GRPO run", where=str(path), fix="give the GRPO stage's log, not SFT's")
+        raise DataError(
+            "no row holds a reward: this is not the log of a GRPO run",
+            where=str(path),
+            fix="give the GRPO stage's log, not SFT's",
+        )
     return diagnose_rows(rows, info)
 
 

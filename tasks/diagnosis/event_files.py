@@ -39,7 +39,9 @@ def read_scalars(path: Path) -> Iterator[tuple[int, str, float]]:
         try:
             yield from _event_scalars(data[at + 12 : end])
         except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
-            raise DataError("is damaged", where=f"{path}, record {record}", fix="give trainer_state.json or another log") from error
+            raise DataError(
+                "is damaged", where=f"{path}, record {record}", fix="give trainer_state.json or another log"
+            ) from error
         at = end + 4
 
 

@@ -86,4 +86,8 @@ def held_out_accuracy(key: str) -> bool:
 
 def is_metric(key: str) -> bool:
     """Is this a key by which a row of a training log is known?"""
-    return key in TRAIN_KEYS or key.startswith(("rewards/", "completions/", "outcomes/", "eval_")) or held_out_accuracy(key)
+    return (
+        key in TRAIN_KEYS
+        or key.startswith(("rewards/", "completions/", "outcomes/", "eval_"))
+        or held_out_accuracy(key)
+    )

@@ -37,7 +37,11 @@ def extraction_failed(run: Run) -> Finding:
         row, step = reward.onset(lambda value: abs(value - reward.recent) <= 0.02 * max(1.0, abs(reward.recent)))
         head = f"the reward stays at {reward.recent:.3g} although right and wrong answers are there: the reward function does not find them"
         return Finding("extraction_failed", "failed", head, row, step, row < 3, evidence, "reward")
-    evidence |= {key: value for kind in NO_ANSWER_KINDS if len(run.series(key := f"outcomes/{kind}")) and (value := run.series(key).recent) >= 0.1}
+    evidence |= {
+        key: value
+        for kind in NO_ANSWER_KINDS
+        if len(run.series(key := f"outcomes/{kind}")) and (value := run.series(key).recent) >= 0.1
+    }
     if now is None or early is None:
         if dead.cause == "extraction_failed":
             head = f"the reward is stuck at {reward.recent:g}: no completion is told from another, most likely no answer is ever found in them"
@@ -86,11 +90,27 @@ def _one_outcome(run: Run, name: str) -> Finding:
     if name == "all_correct":
         began = early >= 0.8 if early is not None else (dead.early_share or 0.0) >= DEAD
         if not began:
-            return Finding("saturated", "note", f"{right}{groups}: these problems have nothing left to teach", evidence=evidence)
-        return Finding(name, "failed", f"{right} from the start{groups}: the problems are too easy", 0, reward.steps[0], True, evidence)
+            return Finding(
+                "saturated", "note", f"{right}{groups}: these problems have nothing left to teach", evidence=evidence
+            )
+        return Finding(
+            name,
+            "failed",
+            f"{right} from the start{groups}: the problems are too easy",
+            0,
+            reward.steps[0],
+            True,
+            evidence,
+        )
     began = early <= 0.05 if early is not None else (dead.early_share or 0.0) >= DEAD
-    row, step = (0, reward.steps[0]) if began else reward.onset(lambda value: value < reward.early - 0.5 * (reward.early - reward.recent))
-    return Finding(name, "failed", f"{right}{groups}: the problems are too hard for this model", row, step, began, evidence)
+    row, step = (
+        (0, reward.steps[0])
+        if began
+        else reward.onset(lambda value: value < reward.early - 0.5 * (reward.early - reward.recent))
+    )
+    return Finding(
+        name, "failed", f"{right}{groups}: the problems are too hard for this model", row, step, began, evidence
+    )
 
 
 def reward_hacking(run: Run) -> Finding:
@@ -101,7 +121,11 @@ def reward_hacking(run: Run) -> Finding:
     `eval_reward` is the same function as the reward and cannot show it.
     """
     held_out, rollouts = accuracy_drop(run), rollout_drop(run)
-    drops = [(drop, key) for drop, key in ((held_out, run.accuracy_key), (rollouts, RIGHT)) if drop is not None and key is not None]
+    drops = [
+        (drop, key)
+        for drop, key in ((held_out, run.accuracy_key), (rollouts, RIGHT))
+        if drop is not None and key is not None
+    ]
     if not drops or not run.series("reward").enough:
         what = "no accuracy on held-out problems is logged (eval_accuracy): a hacked reward cannot be seen without it"
         if run.accuracy_key is not None:

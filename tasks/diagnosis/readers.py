@@ -26,7 +26,14 @@ Row = dict[str, Any]
 STEP_IS_ROW = "_step_is_row"
 """Key of a row whose log has no steps: `step` then counts the logged rows."""
 
-_TEXT_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
+_TEXT_NUMBERS = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "+inf": math.inf,
+    "infinity": math.inf,
+    "-inf": -math.inf,
+    "-infinity": -math.inf,
+}
 _BARE = re.compile(r"(?<=[:\s,\[])(-?)(nan|inf)(?=\s*[,}\]])", re.IGNORECASE)
 _KINDS = "trainer_state.json, a checkpoint folder, .jsonl, .csv, captured output, or TensorBoard event files"
 
@@ -95,7 +102,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path and its rights") from error
+        raise DataError(
+            f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path and its rights"
+        ) from error
 
 
 def number(value: Any) -> float | None:
@@ -174,7 +183,11 @@ def read_trainer_state(path: str | Path) -> list[Row]:
     try:
         data = json.loads(_text(path))
     except ValueError as error:
-        raise DataError(f"is not valid JSON ({error})", where=str(path), fix="the file may be half written: try again, or give a .jsonl") from error
+        raise DataError(
+            f"is not valid JSON ({error})",
+            where=str(path),
+            fix="the file may be half written: try again, or give a .jsonl",
+        ) from error
     history = data.get("log_history") if isinstance(data, dict) else data
     if not isinstance(history, list):
         raise DataError("has no list `log_history`", where=str(path), fix="give the trainer_state.json of a checkpoint")
@@ -204,9 +217,15 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             if number_ == len(lines):  # no newline yet: the writer is in the middle of this line
                 break
-            raise DataError(f"is not valid JSON ({error})", where=f"{path}, line {number_}", fix="each line must be one JSON object") from error
+            raise DataError(
+                f"is not valid JSON ({error})", where=f"{path}, line {number_}", fix="each line must be one JSON object"
+            ) from error
         if not isinstance(row, dict):
-            raise DataError(f"is {type(row).__name__}, not an object", where=f"{path}, line {number_}", fix="each line must be one JSON object")
+            raise DataError(
+                f"is {type(row).__name__}, not an object",
+                where=f"{path}, line {number_}",
+                fix="each line must be one JSON object",
+            )
         rows.append(row)
     return rows
 
@@ -220,7 +239,9 @@ def rows_of_groups(groups: list[dict[str, Any]], path: Path) -> list[Row]:
     """Per step: mean and (sample) standard deviation of all rewards, and the share of groups whose rewards are all equal."""
     steps: dict[int, list[list[float]]] = {}
     for index, group in enumerate(groups, 1):
-        rewards = [number(value) for value in group.get("rewards", ())] if isinstance(group.get("rewards"), list) else []
+        rewards = (
+            [number(value) for value in group.get("rewards", ())] if isinstance(group.get("rewards"), list) else []
+        )
         values = [value for value in rewards if value is not None]
         step = number(group.get("step"))
         if len(values) < 2 or step is None or not math.isfinite(step):
@@ -257,7 +278,9 @@ def read_csv(path: str | Path) -> list[Row]:
     if name_column is not None and "value" in lower:
         return _pivot(body, name_column, lower.index("value"), lower.index("step") if "step" in lower else None, path)
     # An empty cell is a metric that this row does not have: evaluation rows and training rows share one table.
-    return number_rows(clean_row({key: cell for key, cell in zip(header, cells, strict=True) if cell.strip()}) for cells in body)
+    return number_rows(
+        clean_row({key: cell for key, cell in zip(header, cells, strict=True) if cell.strip()}) for cells in body
+    )
 
 
 def _pivot(body: list[list[str]], name: int, value: int, step: int | None, path: Path) -> list[Row]:
@@ -288,7 +311,9 @@ def read_stdout(path: str | Path) -> list[Row]:
         if any(is_metric(key) for key in row):
             rows.append(row)
     if not rows:
-        raise DataError("no printed row of a training log found", where=str(path), fix=f"give the whole output, or {_KINDS}")
+        raise DataError(
+            "no printed row of a training log found", where=str(path), fix=f"give the whole output, or {_KINDS}"
+        )
     return number_rows(rows)
 
 

@@ -27,7 +27,12 @@ def render_text(diagnosis: Diagnosis, width: int = 100) -> str:
         if text:
             lines += ["", *_wrap(f"{label}: {text}", width, "", "       ")]
     if d.evidence:
-        lines += ["", *_wrap("evidence: " + ", ".join(f"{key} {_short(value)}" for key, value in d.evidence.items()), width, "", "  ")]
+        lines += [
+            "",
+            *_wrap(
+                "evidence: " + ", ".join(f"{key} {_short(value)}" for key, value in d.evidence.items()), width, "", "  "
+            ),
+        ]
     for label, items in (
         ("also", [f"{item['name']}: {item['text']}" for item in d.also]),
         ("note", [f"{item['name']}: {item['text']}" for item in d.notes]),
@@ -65,12 +70,17 @@ def plot(curve: Curve, width: int = 72, height: int = 6, *, unit: str = "step") 
     columns = max(8, width - margin - 1)
     cells = _resample(cells_of, columns)
     bottom, top = (math.log(low), math.log(high)) if scale else (low, high)
-    levels = [None if v is None else 1 if top == bottom else (v - bottom) / (top - bottom) * (height * 8 - 1) + 1 for v in cells]
+    levels = [
+        None if v is None else 1 if top == bottom else (v - bottom) / (top - bottom) * (height * 8 - 1) + 1
+        for v in cells
+    ]
     height = height if high > low else 1
     lines = [f"{curve.key} by {unit}{scale}"]
     for row in range(height - 1, -1, -1):
         label = labels[1] if row == 0 else labels[0] if row == height - 1 else ""
-        body = "".join(" " if level is None else _BLOCKS[int(min(8, max(0, round(level - row * 8))))] for level in levels)
+        body = "".join(
+            " " if level is None else _BLOCKS[int(min(8, max(0, round(level - row * 8))))] for level in levels
+        )
         lines.append(f"{label:>{margin - 1}} │{body}".rstrip())
     marks = ["x" if level is None else "─" for level in levels]
     at = _onset_column(curve, len(cells))
@@ -132,7 +142,11 @@ def render_html(diagnosis: Diagnosis, name: str = "") -> str:
         svg(d.curve, unit),
         "<dl>",
     ]
-    facts = [("Since", f"about {unit} {d.onset_step} of {d.last_step}" if d.onset_step is not None else ""), ("Do first", d.first_step), ("Then turn", d.knob)]
+    facts = [
+        ("Since", f"about {unit} {d.onset_step} of {d.last_step}" if d.onset_step is not None else ""),
+        ("Do first", d.first_step),
+        ("Then turn", d.knob),
+    ]
     parts += [f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in facts if text]
     parts.append("</dl>")
     parts.append(_table("Evidence", [(key, _short(value)) for key, value in d.evidence.items()]))
@@ -169,10 +183,14 @@ def svg(curve: Curve, unit: str = "step", width: int = 760, height: int = 260) -
     def y(value: float) -> float:
         return bottom - (bottom - top) * (shape(value) - shape(low)) / span if high > low else (top + bottom) / 2
 
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(curve.key)}" font-size="12" fill="currentColor">']
+    parts = [
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(curve.key)}" font-size="12" fill="currentColor">'
+    ]
     if curve.onset_step is not None:
         at = x(max(first, min(last, curve.onset_step)))
-        parts.append(f'<rect x="{at:.1f}" y="{top}" width="{right - at:.1f}" height="{bottom - top}" fill="#b42318" opacity=".1"/>')
+        parts.append(
+            f'<rect x="{at:.1f}" y="{top}" width="{right - at:.1f}" height="{bottom - top}" fill="#b42318" opacity=".1"/>'
+        )
     parts.append(f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="currentColor" opacity=".5"/>')
     if curve.limit is not None:
         parts.append(f'<path d="M{left} {y(curve.limit):.1f}H{right}" stroke="#b42318" stroke-dasharray="5 4"/>')

@@ -92,7 +92,17 @@ def kl_explosion(run: Run) -> Finding:
         if fell or (growth >= 4 and not rose) or kl.recent > max(5.0, limit):
             row, step = kl.onset(lambda value: value > base + 0.4 * (limit - base))
             head = f"KL to the reference grew from {base:.2g} to {kl.recent:.3g}: the policy has run away from it"
-            return Finding("kl_explosion", "failed", head, row, step, row < 3, {"kl_start": base, "kl_recent": kl.recent}, "kl", limit)
+            return Finding(
+                "kl_explosion",
+                "failed",
+                head,
+                row,
+                step,
+                row < 3,
+                {"kl_start": base, "kl_recent": kl.recent},
+                "kl",
+                limit,
+            )
         head = f"KL to the reference is {kl.recent:.2g}; so far nothing else went wrong"
         return Finding("kl_high", "note", head, curve="kl", evidence={"kl_recent": kl.recent})
     if run.steps_known and kl.steps[0] <= 2 and kl.values[0] > 0.1 and kl.start > 0.1:
@@ -106,10 +116,16 @@ def _runaway_without_kl(run: Run) -> Finding:
     gradients five times as large as at the start. (A spiral into truncation raises entropy by a third, not by two.)"""
     entropy, grad = run.series("entropy"), run.series("grad_norm")
     reason = "kl is not logged (it is only with beta > 0)"
-    if not run.series("reward").enough or not (entropy.enough or grad.enough) or not (run.reward_change() <= -0.5 or crashed(run)):
+    if (
+        not run.series("reward").enough
+        or not (entropy.enough or grad.enough)
+        or not (run.reward_change() <= -0.5 or crashed(run))
+    ):
         return missing("kl_explosion", reason)
     at_once = crashed(run)  # then the heat may be over by now: what counts is that it came with the crash
-    hot = entropy.enough and (max(entropy.smooth) if at_once else entropy.recent) >= 2 * max(min(entropy.values[:3]), 1e-9)
+    hot = entropy.enough and (max(entropy.smooth) if at_once else entropy.recent) >= 2 * max(
+        min(entropy.values[:3]), 1e-9
+    )
     steep = grad.enough and grad.recent >= 5 * max(min(grad.values[:3]), 1e-9) > 0 and min(grad.values[:3]) > 0
     if not hot and not steep:
         return missing("kl_explosion", reason)
@@ -128,7 +144,10 @@ def truncation_spiral(run: Run) -> Finding:
     """
     clipped = run.series(CLIPPED)
     if not clipped.enough:
-        return missing("truncation_spiral", f"{CLIPPED} is not logged" if not len(clipped) else f"fewer than {MIN_ROWS} values of {CLIPPED}")
+        return missing(
+            "truncation_spiral",
+            f"{CLIPPED} is not logged" if not len(clipped) else f"fewer than {MIN_ROWS} values of {CLIPPED}",
+        )
     level, early = clipped.recent_mean, min(clipped.early, clipped.start)
     evidence = {"clipped_early": early, "clipped_recent": level}
     rose = reward_rose(run)
@@ -136,10 +155,18 @@ def truncation_spiral(run: Run) -> Finding:
     always = level >= 0.5 and early >= 0.5 and level >= clipped.early - 0.1
     if (grew or always) and not rose:
         row, step = clipped.onset(lambda value: value > early + 0.25 * (0.3 - early)) if grew else (0, clipped.steps[0])
-        head = f"{level:.0%} of the completions are cut at the length cap" + (f", {early:.0%} at the start" if grew else " from the start")
+        head = f"{level:.0%} of the completions are cut at the length cap" + (
+            f", {early:.0%} at the start" if grew else " from the start"
+        )
         return Finding("truncation_spiral", "failed", head, row, step, not grew or row < 3, evidence, CLIPPED, 0.3)
     if level >= 0.3:
-        return Finding("truncation", "note", f"{level:.0%} of the completions are cut at the length cap", curve=CLIPPED, evidence=evidence)
+        return Finding(
+            "truncation",
+            "note",
+            f"{level:.0%} of the completions are cut at the length cap",
+            curve=CLIPPED,
+            evidence=evidence,
+        )
     return ok("truncation_spiral", CLIPPED, evidence)
 
 
@@ -156,13 +183,22 @@ def length_collapse(run: Run) -> Finding:
         key = "completions/mean_terminated_length"
     length = run.series(key)
     if not length.enough:
-        return missing("length_collapse", f"{LENGTH} is not logged" if not len(length) else f"fewer than {MIN_ROWS} values of {LENGTH}")
+        return missing(
+            "length_collapse",
+            f"{LENGTH} is not logged" if not len(length) else f"fewer than {MIN_ROWS} values of {LENGTH}",
+        )
     base = max(length.early, length.start)
     ratio = length.recent / base if base > 0 else 1.0
     evidence = {"length_early": base, "length_recent": length.recent}
     if ratio >= 0.5:
         if ratio > 2:
-            return Finding("length_growth", "note", f"completions grew from {base:.0f} to {length.recent:.0f} tokens", curve=key, evidence=evidence)
+            return Finding(
+                "length_growth",
+                "note",
+                f"completions grew from {base:.0f} to {length.recent:.0f} tokens",
+                curve=key,
+                evidence=evidence,
+            )
         return ok("length_collapse", key, evidence)
     row, step = length.onset(lambda value: value < 0.85 * base)
     head = f"completions shrank from {base:.0f} to {length.recent:.0f} tokens"
@@ -173,7 +209,10 @@ def length_collapse(run: Run) -> Finding:
         fewer = right is not None and before is not None and right < 0.85 * before
         overall = accuracy_drop(run)
         fell = accuracy.fell or (overall is not None and overall.fell)
-        failed, why = fell or (not accuracy.rose and (ratio < 0.25 or fewer)), f", held-out accuracy went from {accuracy.before:.2f} to {accuracy.now:.2f}"
+        failed, why = (
+            fell or (not accuracy.rose and (ratio < 0.25 or fewer)),
+            f", held-out accuracy went from {accuracy.before:.2f} to {accuracy.now:.2f}",
+        )
         evidence |= {"accuracy_before": accuracy.before, "accuracy_now": accuracy.now}
     elif before is not None and right is not None:
         failed, why = right < before + 0.1, f", right answers from {before:.0%} to {right:.0%}"
@@ -203,14 +242,26 @@ def entropy_collapse(run: Run) -> Finding:
         starving = dead.share is None or dead.share >= 0.3 or dead.share - (dead.early_share or 0.0) >= 0.15
         if ratio < 0.1 or (ratio < 0.2 and starving and judged):
             row, step = entropy.onset(lambda value: value < 0.7 * base)
-            head = f"entropy fell from {base:.2g} to {entropy.recent:.2g}" + (f"; {dead.share:.0%} of the groups have no spread" if dead.share else "")
-            if (correct is not None and correct >= 0.9) or near_the_top(run) or (len(run.accuracy) and run.accuracy.recent >= 0.85):
-                return Finding("low_entropy", "note", head + ", with nearly all answers right", curve="entropy", evidence=evidence)
+            head = f"entropy fell from {base:.2g} to {entropy.recent:.2g}" + (
+                f"; {dead.share:.0%} of the groups have no spread" if dead.share else ""
+            )
+            if (
+                (correct is not None and correct >= 0.9)
+                or near_the_top(run)
+                or (len(run.accuracy) and run.accuracy.recent >= 0.85)
+            ):
+                return Finding(
+                    "low_entropy", "note", head + ", with nearly all answers right", curve="entropy", evidence=evidence
+                )
             return Finding("entropy_collapse", "failed", head, row, step, row < 3, evidence, "entropy", 0.2 * base)
     copies = _copies(run, dead, evidence)
     if copies is not None:
         return copies
-    return ok("entropy_collapse", "entropy", evidence) if entropy.enough else missing("entropy_collapse", "entropy is not logged")
+    return (
+        ok("entropy_collapse", "entropy", evidence)
+        if entropy.enough
+        else missing("entropy_collapse", "entropy is not logged")
+    )
 
 
 def _copies(run: Run, dead: DeadGroups, evidence: dict[str, float]) -> Finding | None:
@@ -230,7 +281,13 @@ def _copies(run: Run, dead: DeadGroups, evidence: dict[str, float]) -> Finding |
     if sure and len(run.series(key)) >= 8 and dead.early_share >= DEAD:
         head = f"{dead.share:.0%} of the groups have no spread although the batch has: completions of one prompt are copies"
         return Finding("entropy_collapse", "failed", head, 0, start, True, evidence, key, DEAD)
-    return Finding("dead_groups", "note", f"{dead.share:.0%} of the groups have no spread and teach nothing", curve=key, evidence=evidence)
+    return Finding(
+        "dead_groups",
+        "note",
+        f"{dead.share:.0%} of the groups have no spread and teach nothing",
+        curve=key,
+        evidence=evidence,
+    )
 
 
 RULES = (

@@ -115,7 +115,11 @@ class Run:
     def series(self, key: str) -> Series:
         """Finite values of `key` in the training rows."""
         if key not in self._cache:
-            found = [(i, r["step"], r[key]) for i, r in enumerate(self.train) if r.get(key) is not None and math.isfinite(r[key])]
+            found = [
+                (i, r["step"], r[key])
+                for i, r in enumerate(self.train)
+                if r.get(key) is not None and math.isfinite(r[key])
+            ]
             self._cache[key] = _series(found)
         return self._cache[key]
 

@@ -34,7 +34,8 @@ from tasks.training.unsloth import import_first
 Entry = Callable[[StageContext], StageResult]
 
 ENTRIES: dict[str, str] = {
-    name: f"tasks.{name}.entry" for name in ("model", "dataset", "preflight", "sft", "format_gate", "grpo", "evaluate", "export")
+    name: f"tasks.{name}.entry"
+    for name in ("model", "dataset", "preflight", "sft", "format_gate", "grpo", "evaluate", "export")
 }
 """Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
 

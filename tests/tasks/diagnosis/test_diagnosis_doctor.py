@@ -18,7 +18,10 @@ from tasks.errors import DataError
 
 
 def nan_log() -> list[dict]:
-    log = [{"step": i, "reward": 0.5 + i % 3 / 10, "reward_std": 0.3, "grad_norm": 0.2, "entropy": 0.4, "kl": 0.01} for i in range(1, 21)]
+    log = [
+        {"step": i, "reward": 0.5 + i % 3 / 10, "reward_std": 0.3, "grad_norm": 0.2, "entropy": 0.4, "kl": 0.01}
+        for i in range(1, 21)
+    ]
     for row in log[14:]:
         row.update(grad_norm=math.nan, kl=None, entropy=None)
     return log
@@ -42,7 +45,9 @@ def test_text_names_cause_step_and_draws() -> None:
 
 def test_rows_are_called_rows_when_the_log_has_no_steps(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
-    path.write_text("\n".join("{'loss': 0.0, 'reward': -2.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0}" for _ in range(6)))
+    path.write_text(
+        "\n".join("{'loss': 0.0, 'reward': -2.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0}" for _ in range(6))
+    )
     text = render_text(diagnose(path))
     assert "since about row 1 of 6" in text and "step 1" not in text
 

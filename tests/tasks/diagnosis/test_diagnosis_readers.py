@@ -36,7 +36,12 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_trainer_state_with_bare_nan(tmp_path: Path) -> None:
     text = '{"global_step": 10, "log_history": [{"reward": -2.0, "grad_norm": NaN, "kl": null, "step": 5, "epoch": 0.1}, {"eval_accuracy": 0.5, "step": 5}]}'
     rows = read_log(write(tmp_path, "trainer_state.json", text))
-    assert rows[0]["reward"] == -2.0 and math.isnan(rows[0]["grad_norm"]) and rows[0]["kl"] is None and rows[0]["step"] == 5
+    assert (
+        rows[0]["reward"] == -2.0
+        and math.isnan(rows[0]["grad_norm"])
+        and rows[0]["kl"] is None
+        and rows[0]["step"] == 5
+    )
     assert rows[1] == {"eval_accuracy": 0.5, "step": 5}
 
 
@@ -79,7 +84,9 @@ def test_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_printed_rows(tmp_path: Path, line: str) -> None:
     path = write(tmp_path, "out.txt", f"starting\n{{'some': 'setting'}}\n{line}\n")
     (row,) = read_log(path)
-    assert row["reward"] == -2.0 and math.isnan(row["grad_norm"]) and row["kl"] is None and row["learning_rate"] == 4.9e-06
+    assert (
+        row["reward"] == -2.0 and math.isnan(row["grad_norm"]) and row["kl"] is None and row["learning_rate"] == 4.9e-06
+    )
     assert row["step"] == 1  # the first row: the log has no steps
 
 
@@ -175,12 +182,28 @@ def test_names(key: str, name: str) -> None:
 
 
 def test_held_out_accuracy_is_not_the_reward() -> None:
-    assert all(map(held_out_accuracy, ("eval_accuracy", "eval/accuracy", "val/acc", "eval_gsm8k_accuracy", "test/pass@1", "heldout_exact_match")))
-    assert not any(map(held_out_accuracy, ("eval_reward", "eval_rewards/accuracy_reward/mean", "accuracy_reward", "eval_runtime", "evaluate")))
+    assert all(
+        map(
+            held_out_accuracy,
+            ("eval_accuracy", "eval/accuracy", "val/acc", "eval_gsm8k_accuracy", "test/pass@1", "heldout_exact_match"),
+        )
+    )
+    assert not any(
+        map(
+            held_out_accuracy,
+            ("eval_reward", "eval_rewards/accuracy_reward/mean", "accuracy_reward", "eval_runtime", "evaluate"),
+        )
+    )
 
 
 @some
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c), max_leaves=8))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+        lambda c: st.lists(c) | st.dictionaries(st.text(), c),
+        max_leaves=8,
+    )
+)
 def test_number_takes_anything(value: object) -> None:
     result = number(value)
     assert result is None or isinstance(result, float)

@@ -28,13 +28,21 @@ def rows(count: int, every: int = 1, **curves: Any) -> list[dict[str, Any]]:
     for i in range(count):
         row: dict[str, Any] = {"step": (i + 1) * every}
         for name, curve in curves.items():
-            row[name.replace("__", "/")] = curve(i) if callable(curve) else curve[i] if isinstance(curve, list) else curve
+            row[name.replace("__", "/")] = (
+                curve(i) if callable(curve) else curve[i] if isinstance(curve, list) else curve
+            )
         out.append(row)
     return out
 
 
 def healthy(count: int, **more: Any) -> list[dict[str, Any]]:
-    base: dict[str, Any] = {"reward": lambda i: 0.5 + 0.01 * i + WAVE[i % 5], "reward_std": 0.4, "frac_reward_zero_std": 0.2, "grad_norm": 0.3, "entropy": 0.4}
+    base: dict[str, Any] = {
+        "reward": lambda i: 0.5 + 0.01 * i + WAVE[i % 5],
+        "reward_std": 0.4,
+        "frac_reward_zero_std": 0.2,
+        "grad_norm": 0.3,
+        "entropy": 0.4,
+    }
     return rows(count, **{**base, **more})
 
 
@@ -89,7 +97,14 @@ def test_published_values_are_not_assumed_outside_their_range() -> None:
 
 
 def test_five_flat_rows_are_enough() -> None:
-    log = rows(5, reward=-2.0, reward_std=0.0, frac_reward_zero_std=1.0, grad_norm=0.0, **{"rewards/check_answer/mean": -2.0, "rewards/check_answer/std": 0.0})
+    log = rows(
+        5,
+        reward=-2.0,
+        reward_std=0.0,
+        frac_reward_zero_std=1.0,
+        grad_norm=0.0,
+        **{"rewards/check_answer/mean": -2.0, "rewards/check_answer/std": 0.0},
+    )
     found = diagnose_rows(log)
     assert (found.verdict, found.onset_step) == ("extraction_failed", 1)
     assert "-2" in found.headline and found.first_step and found.knob
@@ -108,19 +123,42 @@ def test_undeclared_constant_zero_with_hopeless_accuracy_is_all_wrong() -> None:
 
 
 def test_a_reward_that_sees_nothing_while_a_grader_does() -> None:
-    log = rows(6, reward=0.5, reward_std=0.0, frac_reward_zero_std=1.0, outcomes__right=0.4, outcomes__wrong=0.55, outcomes__no_answer=0.05)
+    log = rows(
+        6,
+        reward=0.5,
+        reward_std=0.0,
+        frac_reward_zero_std=1.0,
+        outcomes__right=0.4,
+        outcomes__wrong=0.55,
+        outcomes__no_answer=0.05,
+    )
     found = diagnose_rows(log)
     assert found.verdict == "extraction_failed" and "reward function" in found.headline
 
 
 def test_graded_kinds_add_up_and_name_the_drift() -> None:
-    log = rows(8, reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0, outcomes__right=0.0, outcomes__tag_drift=0.8, outcomes__no_answer=0.2)
+    log = rows(
+        8,
+        reward=0.0,
+        reward_std=0.0,
+        frac_reward_zero_std=1.0,
+        outcomes__right=0.0,
+        outcomes__tag_drift=0.8,
+        outcomes__no_answer=0.2,
+    )
     found = diagnose_rows(log)
     assert found.verdict == "extraction_failed" and found.evidence["outcomes/tag_drift"] == 0.8
 
 
 def test_cut_completions_are_truncation_not_extraction() -> None:
-    log = rows(6, reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0, completions__clipped_ratio=0.97, **{"rewards/sound/mean": 0.0, "rewards/sound/std": 0.0})
+    log = rows(
+        6,
+        reward=0.0,
+        reward_std=0.0,
+        frac_reward_zero_std=1.0,
+        completions__clipped_ratio=0.97,
+        **{"rewards/sound/mean": 0.0, "rewards/sound/std": 0.0},
+    )
     found = diagnose_rows(log, SOUND)
     assert found.verdict == "truncation_spiral"
     assert "extraction_failed" not in [item["name"] for item in found.also]
@@ -128,7 +166,14 @@ def test_cut_completions_are_truncation_not_extraction() -> None:
 
 def test_format_lost_later() -> None:
     log = rows(
-        30, reward=lambda i: 0.6 if i < 15 else 0.0, reward_std=0.3, frac_reward_zero_std=0.3, **{"rewards/sound/mean": lambda i: 0.6 if i < 15 else 0.0, "rewards/sound/std": lambda i: 0.42 if i < 15 else 0.0}
+        30,
+        reward=lambda i: 0.6 if i < 15 else 0.0,
+        reward_std=0.3,
+        frac_reward_zero_std=0.3,
+        **{
+            "rewards/sound/mean": lambda i: 0.6 if i < 15 else 0.0,
+            "rewards/sound/std": lambda i: 0.42 if i < 15 else 0.0,
+        },
     )
     finding = extraction_failed(Run(log, SOUND))
     assert finding.status == "failed" and not finding.from_start and 14 <= finding.onset_row <= 16
@@ -140,12 +185,25 @@ def test_format_lost_later() -> None:
 def sound(right: float, dead: float, count: int = 6) -> list[dict[str, Any]]:
     """Well formed, a share `right` of them right: mean 0.25 + 0.75 r, deviation 0.75 sqrt(r (1 - r))."""
     mean, std = 0.25 + 0.75 * right, 0.75 * math.sqrt(right * (1 - right))
-    return rows(count, reward=mean, reward_std=std, frac_reward_zero_std=dead, **{"rewards/sound/mean": mean, "rewards/sound/std": std})
+    return rows(
+        count,
+        reward=mean,
+        reward_std=std,
+        frac_reward_zero_std=dead,
+        **{"rewards/sound/mean": mean, "rewards/sound/std": std},
+    )
 
 
 @pytest.mark.parametrize(
     ("right", "dead", "verdict"),
-    [(0.98, 0.86, "all_correct"), (0.92, 0.75, "all_correct"), (0.92, 0.5, "healthy"), (0.01, 0.92, "all_wrong"), (0.04, 0.72, "healthy"), (0.04, 0.9, "all_wrong")],
+    [
+        (0.98, 0.86, "all_correct"),
+        (0.92, 0.75, "all_correct"),
+        (0.92, 0.5, "healthy"),
+        (0.01, 0.92, "all_wrong"),
+        (0.04, 0.72, "healthy"),
+        (0.04, 0.9, "all_wrong"),
+    ],
 )
 def test_too_easy_and_too_hard(right: float, dead: float, verdict: str) -> None:
     assert diagnose_rows(sound(right, dead), SOUND).verdict == verdict
@@ -163,7 +221,14 @@ def test_undeclared_near_one_end(end: str, cause: str) -> None:
     log = []
     for i in range(20):
         q = 0.005 if i % 2 else 0.03
-        log.append({"step": i + 1, "reward": 7 + (3 * q if end == "low" else -3 * q), "reward_std": 3 * math.sqrt(q * (1 - q)), "frac_reward_zero_std": 0.85})
+        log.append(
+            {
+                "step": i + 1,
+                "reward": 7 + (3 * q if end == "low" else -3 * q),
+                "reward_std": 3 * math.sqrt(q * (1 - q)),
+                "frac_reward_zero_std": 0.85,
+            }
+        )
     assert dead_groups(Run(log)).cause == cause
 
 
@@ -245,13 +310,20 @@ def test_reference_mismatch_is_a_note() -> None:
 
 
 def test_spiral_into_the_cap() -> None:
-    log = healthy(40, completions__clipped_ratio=lambda i: min(0.9, 0.04 + max(0, i - 15) * 0.05), reward=lambda i: 0.8 - max(0, i - 15) * 0.03)
+    log = healthy(
+        40,
+        completions__clipped_ratio=lambda i: min(0.9, 0.04 + max(0, i - 15) * 0.05),
+        reward=lambda i: 0.8 - max(0, i - 15) * 0.03,
+    )
     finding = truncation_spiral(Run(log))
     assert finding.status == "failed" and not finding.from_start and 16 <= finding.onset_row <= 20
 
 
 def test_learning_to_stop_is_healthy() -> None:
-    assert truncation_spiral(Run(healthy(30, completions__clipped_ratio=lambda i: max(0.02, 0.45 - 0.03 * i)))).status == "ok"
+    assert (
+        truncation_spiral(Run(healthy(30, completions__clipped_ratio=lambda i: max(0.02, 0.45 - 0.03 * i)))).status
+        == "ok"
+    )
 
 
 def length_log(accuracy: list[float]) -> list[dict[str, Any]]:
@@ -284,7 +356,10 @@ def test_entropy_is_judged_by_its_own_start() -> None:
 
 
 def test_low_entropy_of_a_run_that_is_right_is_a_note() -> None:
-    log = [{**row, "step": i, "entropy": 0.4 * 0.9**i} for i, row in enumerate(sound(0.5, 0.1, 10) + sound(0.97, 0.8, 30), 1)]
+    log = [
+        {**row, "step": i, "entropy": 0.4 * 0.9**i}
+        for i, row in enumerate(sound(0.5, 0.1, 10) + sound(0.97, 0.8, 30), 1)
+    ]
     assert entropy_collapse(Run(log, SOUND)).status == "note"
 
 
@@ -311,7 +386,11 @@ def test_without_accuracy_the_blind_spot_is_said() -> None:
 
 
 def test_rollouts_graded_by_another_function_do_as_well() -> None:
-    log = healthy(40, reward=lambda i: 0.2 + 0.02 * i, outcomes__right=lambda i: 0.5 if i < 20 else max(0.1, 0.5 - 0.04 * (i - 20)))
+    log = healthy(
+        40,
+        reward=lambda i: 0.2 + 0.02 * i,
+        outcomes__right=lambda i: 0.5 if i < 20 else max(0.1, 0.5 - 0.04 * (i - 20)),
+    )
     assert reward_hacking(Run(log)).status == "failed"
 
 
@@ -330,14 +409,34 @@ def test_plateau_is_only_a_note() -> None:
 # What applies to all ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [kl_explosion, truncation_spiral, length_collapse, entropy_collapse, reward_hacking, all_correct, all_wrong, extraction_failed])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        kl_explosion,
+        truncation_spiral,
+        length_collapse,
+        entropy_collapse,
+        reward_hacking,
+        all_correct,
+        all_wrong,
+        extraction_failed,
+    ],
+)
 def test_nothing_logged_is_not_measured(rule: Any) -> None:
     assert rule(Run(rows(10, reward=lambda i: 0.1 * i))).status == "not_measured"
 
 
 def test_info_from_plain_data() -> None:
-    info = from_mapping({"reward_functions": {"f": {"no_match": -1, "wrong": 0, "correct": 2, "near": 1}}, "beta": 0.04, "max_completion_length": 64})
-    assert info.rewards["f"] == RewardOutcomes(-1.0, 0.0, 2.0) and info.beta == 0.04 and info.max_completion_length == 64
+    info = from_mapping(
+        {
+            "reward_functions": {"f": {"no_match": -1, "wrong": 0, "correct": 2, "near": 1}},
+            "beta": 0.04,
+            "max_completion_length": 64,
+        }
+    )
+    assert (
+        info.rewards["f"] == RewardOutcomes(-1.0, 0.0, 2.0) and info.beta == 0.04 and info.max_completion_length == 64
+    )
     with pytest.raises(DataError, match=r"rewards\.f\.wrong"):
         from_mapping({"rewards": {"f": {"wrong": "x"}}})
 
@@ -347,4 +446,7 @@ def test_info_from_our_settings() -> None:
     info = from_settings(settings)
     assert info.rewards == {"sound": RewardOutcomes(0.0, 0.5, 2.0)}
     assert (info.beta, info.temperature, info.max_completion_length, info.fp16) == (0.02, 0.9, 1024, False)
-    assert set(from_settings(GRPOSettings(rewards=RewardConfig(preset="self_llm"))).rewards) >= {"check_answer", "check_numbers"}
+    assert set(from_settings(GRPOSettings(rewards=RewardConfig(preset="self_llm"))).rewards) >= {
+        "check_answer",
+        "check_numbers",
+    }

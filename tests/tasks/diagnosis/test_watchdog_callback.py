@@ -30,7 +30,17 @@ def feed(dog: WatchdogCallback, logs: list[dict[str, Any]], first: int = 1) -> l
 
 
 FLAT = {"reward": -2.0, "reward_std": 0.0, "frac_reward_zero_std": 1.0, "grad_norm": 0.0, "loss": 0.0}
-GOOD = [{"reward": 0.5 + 0.02 * i + (i % 3) / 50, "reward_std": 0.4, "frac_reward_zero_std": 0.2, "grad_norm": 0.3, "entropy": 0.4, "kl": 0.01} for i in range(30)]
+GOOD = [
+    {
+        "reward": 0.5 + 0.02 * i + (i % 3) / 50,
+        "reward_std": 0.4,
+        "frac_reward_zero_std": 0.2,
+        "grad_norm": 0.3,
+        "entropy": 0.4,
+        "kl": 0.01,
+    }
+    for i in range(30)
+]
 
 
 def test_stops_a_flat_run_in_seven_rows_with_a_checkpoint() -> None:
@@ -52,7 +62,9 @@ def test_a_healthy_run_is_left_alone() -> None:
 
 def test_nan_stops_at_once_and_saves_nothing() -> None:
     dog = WatchdogCallback()
-    seen = feed(dog, [*GOOD[:10], *({**GOOD[10], "grad_norm": math.nan, "kl": None, "entropy": None} for _ in range(5))])
+    seen = feed(
+        dog, [*GOOD[:10], *({**GOOD[10], "grad_norm": math.nan, "kl": None, "entropy": None} for _ in range(5))]
+    )
     step, control = seen[-1]
     assert step == 11 and not control.should_save and control.should_training_stop
 

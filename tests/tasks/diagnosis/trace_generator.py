@@ -31,7 +31,11 @@ FAULTS = (
 
 # Per function: pay for no answer, a wrong one, the right one.
 SCHEMES: dict[str, dict[str, tuple[float, float, float]]] = {
-    "tutorial": {"match_format_approximately": (-3, 1.5, 1.5), "check_answer": (-2, -2.5, 5), "check_numbers": (-2.5, -1.5, 3.5)},
+    "tutorial": {
+        "match_format_approximately": (-3, 1.5, 1.5),
+        "check_answer": (-2, -2.5, 5),
+        "check_numbers": (-2.5, -1.5, 3.5),
+    },
     "tutorial_answer_only": {"check_answer": (-2, -2.5, 5)},
     "trl": {"accuracy_reward": (0, 0, 1), "think_format_reward": (0, 1, 1)},
     "sound": {"sound": (0, 0.25, 1)},
@@ -120,7 +124,20 @@ def healthy_plan(rng: np.random.Generator, steps: int) -> Plan:
     grad = math.exp(rng.uniform(math.log(0.05), math.log(2))) * np.ones(steps)
     cut = np.full(steps, rng.uniform(0.0, 0.05))
     zero = np.zeros(steps)
-    return Plan(steps, skill, fmt, cut, length, entropy, kl, grad, zero + rng.uniform(0, 0.1), zero.copy(), skill * rng.uniform(0.8, 1.1), int(length0 * rng.uniform(3, 6)))
+    return Plan(
+        steps,
+        skill,
+        fmt,
+        cut,
+        length,
+        entropy,
+        kl,
+        grad,
+        zero + rng.uniform(0, 0.1),
+        zero.copy(),
+        skill * rng.uniform(0.8, 1.1),
+        int(length0 * rng.uniform(3, 6)),
+    )
 
 
 def vary_healthy(rng: np.random.Generator, plan: Plan) -> str:
@@ -129,7 +146,21 @@ def vary_healthy(rng: np.random.Generator, plan: Plan) -> str:
     whole = np.linspace(0, 1, steps)
     kind = str(
         rng.choice(
-            ["plain", "flat", "longer", "briefer", "learns_to_stop", "steady_kl", "cold_format", "saturates", "spikes", "sharp_entropy", "one_nan", "hard_start", "format_only"]
+            [
+                "plain",
+                "flat",
+                "longer",
+                "briefer",
+                "learns_to_stop",
+                "steady_kl",
+                "cold_format",
+                "saturates",
+                "spikes",
+                "sharp_entropy",
+                "one_nan",
+                "hard_start",
+                "format_only",
+            ]
         )
     )
     if kind == "flat":
@@ -185,7 +216,11 @@ def add_fault(rng: np.random.Generator, plan: Plan, fault: str, room: int) -> st
     if fault == "extraction_failed":
         variant = str(rng.choice(["flat", "near", "drift"], p=[0.45, 0.4, 0.15]))
         plan.onset = onset if variant == "drift" else 0
-        plan.fmt = plan.fmt * (1 - fall) if variant == "drift" else np.full(steps, 0.0 if variant == "flat" else rng.uniform(0.01, 0.04))
+        plan.fmt = (
+            plan.fmt * (1 - fall)
+            if variant == "drift"
+            else np.full(steps, 0.0 if variant == "flat" else rng.uniform(0.01, 0.04))
+        )
         if variant != "drift":
             plan.skill[:] = plan.skill[0]
             plan.accuracy[:] = plan.skill[0]
@@ -198,7 +233,11 @@ def add_fault(rng: np.random.Generator, plan: Plan, fault: str, room: int) -> st
         plan.accuracy[:] = np.clip(level - 0.01, 0, 1)
     elif fault == "kl_explosion":
         rate = math.log(rng.uniform(60, 3000)) / room
-        plan.kl = plan.kl + 0.01 * np.expm1(np.minimum(rate * after, math.log(3e4))) if rng.random() < 0.6 else plan.kl + rng.uniform(2, 30) * (after / room) ** 3
+        plan.kl = (
+            plan.kl + 0.01 * np.expm1(np.minimum(rate * after, math.log(3e4)))
+            if rng.random() < 0.6
+            else plan.kl + rng.uniform(2, 30) * (after / room) ** 3
+        )
         broken = np.clip(plan.kl / rng.uniform(0.8, 3.0) - 0.1, 0, 1)
         plan.fmt = plan.fmt * (1 - broken)
         plan.skill = plan.skill * (1 - 0.7 * broken)
@@ -251,7 +290,13 @@ def make_trace(seed: int, verdict: str = "healthy", *, logging_steps: int | None
     """One trace; `verdict` is `healthy` or one of FAULTS."""
     rng = np.random.default_rng([seed, ("healthy", *FAULTS).index(verdict)])
     every = int(logging_steps or rng.choice([1, 5, 10]))
-    rows = int(rng.integers(60, 200)) if every == 1 else int(rng.integers(30, 90)) if every == 5 else int(rng.integers(24, 60))
+    rows = (
+        int(rng.integers(60, 200))
+        if every == 1
+        else int(rng.integers(30, 90))
+        if every == 5
+        else int(rng.integers(24, 60))
+    )
     start_kinds = ("extraction_failed", "all_correct", "all_wrong")
     if verdict in ("healthy", *start_kinds) and rng.random() < 0.15:
         rows = int(rng.integers(8, 14))
@@ -273,7 +318,8 @@ def make_trace(seed: int, verdict: str = "healthy", *, logging_steps: int | None
     if informed:
         info = {
             "reward_functions": {
-                name: {"no_match": n, "wrong": w, "correct": c, "min": min(n, w, c), "max": max(n, w, c)} for name, (n, w, c) in SCHEMES[scheme].items()
+                name: {"no_match": n, "wrong": w, "correct": c, "min": min(n, w, c), "max": max(n, w, c)}
+                for name, (n, w, c) in SCHEMES[scheme].items()
             },
             "num_generations": generations,
             "beta": beta,
@@ -328,14 +374,19 @@ def simulate(
     steps["completions/mean_length"] = tokens.mean((1, 2))
     steps["completions/max_length"] = tokens.max((1, 2)).astype(float)
     steps["completions/clipped_ratio"] = is_cut.mean((1, 2))
-    steps["completions/mean_terminated_length"] = np.where(is_cut, 0, whole).sum((1, 2)) / np.maximum(1, (~is_cut).sum((1, 2)))
+    steps["completions/mean_terminated_length"] = np.where(is_cut, 0, whole).sum((1, 2)) / np.maximum(
+        1, (~is_cut).sum((1, 2))
+    )
     steps["entropy"] = plan.entropy * np.exp(wobble(rng, plan.steps, 0.05))
     steps["kl"] = plan.kl * np.exp(wobble(rng, plan.steps, 0.25, 0.3))
     alive = np.sqrt(np.maximum(1 - steps["frac_reward_zero_std"], 1e-4))
     steps["grad_norm"] = plan.grad * alive * np.exp(rng.normal(0, 0.3, plan.steps))
     steps["loss"] = rng.normal(0, 0.02, plan.steps)
     steps["learning_rate"] = 1e-6 * (1 - np.arange(plan.steps) / plan.steps)
-    eval_every, eval_items = every * max(1, round(float(rng.choice([10, 20])) / every)), int(rng.choice([100, 250, 500]))
+    eval_every, eval_items = (
+        every * max(1, round(float(rng.choice([10, 20])) / every)),
+        int(rng.choice([100, 250, 500])),
+    )
     key = str(rng.choice(["eval_accuracy", "eval/accuracy", "val/accuracy"]))
     rows: list[dict[str, Any]] = []
     for end in range(every, plan.steps + 1, every):
