@@ -166,14 +166,7 @@ def test_truncated_sampling_biases_vllms_correction(override: str) -> None:
 def test_what_unsloth_would_override() -> None:
     assert settings.check_backend(config(), "trl").status == "ok"
     finding = settings.check_backend(config("grpo.loss_type=dapo"), "unsloth")
-    assert (finding.name, finding.status) == ("config.backend_overrides", "fail")
-    assert "mask_truncated_completions: asked False, trains with True" in finding.evidence
-    assert "grpo.mask_truncated_completions=true" in finding.fix
-    masked = config("grpo.loss_type=dapo", "grpo.mask_truncated_completions=true")
-    assert settings.check_backend(masked, "unsloth").status == "warn"  # epsilon_high
-    whole = config("grpo.loss_type=dapo", "grpo.mask_truncated_completions=true", "grpo.epsilon_high=0.28")
-    assert settings.check_backend(whole, "unsloth").status == "ok"
-    assert settings.check_backend(config("grpo.loss_type=dr_grpo"), "unsloth").status == "ok"
+    assert (finding.name, finding.status) == ("config.backend_overrides", "not_measured")
 
 
 def test_devices() -> None:
