@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= smollm2-135m
 
-.PHONY: install demo test lint unit clean
+.PHONY: install demo test test-all lint unit clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,9 @@ unit: install
 	$(BIN)/pytest
 
 test: lint unit
+
+test-all: lint
+	$(BIN)/pytest -m "slow or not slow"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

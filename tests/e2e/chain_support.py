@@ -22,7 +22,7 @@ class Chain:
 
     @property
     def options(self) -> list[str]:
-        return ["--profile", "tiny", "--set", f"run.home={self.home}", "--set", "run.tracking=off"]
+        return ["--profile", "tiny", "--set", f"run.home={self.home}", "--set", "evaluation.samples=4"]
 
     def call(self, *arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; the output is in the assertion message when it fails."""

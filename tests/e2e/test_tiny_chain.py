@@ -184,7 +184,7 @@ def victims(process: subprocess.Popen[bytes], home: Path, which: str) -> list[in
     ("which", "number", "seed"),
     [
         ("flow", signal.SIGKILL, 21),
-        ("supervisor", signal.SIGKILL, 22),
+        pytest.param("supervisor", signal.SIGKILL, 22, marks=pytest.mark.slow),
         ("trainer", signal.SIGKILL, 23),
         ("flow", signal.SIGTERM, 24),
     ],
