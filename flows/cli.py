@@ -120,15 +120,17 @@ def _selection(
 
 
 def _print_result(config: PipelineConfig, result: dict[str, Any]) -> None:
+    from tasks.report.build import summary
     from tasks.storage import store_of
 
-    record = store_of(config).read_record(f"runs/{result['run_id']}.json") or {}
+    store = store_of(config)
+    record = store.read_record(f"runs/{result['run_id']}.json") or {}
     table = Table("stage", "", "seconds", "why", title=f"run {result['run_id']}: {record.get('status', '')}")
     for item in record.get("stages", []):
         seconds = f"{item.get('seconds', 0):.1f}"
         table.add_row(item["stage"], item["action"], seconds, escape(str(item.get("reason", ""))))
     out.print(table)
-    for line in result.get("summary", []):
+    for line in summary(record, store, config.run.language) if record else []:
         out.print(escape(line), soft_wrap=True)
     out.print(f"report: {result['report']}", soft_wrap=True)
 

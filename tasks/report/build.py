@@ -37,6 +37,18 @@ def verdict(data: dict[str, Any], words: dict[str, str]) -> str:
     return text
 
 
+def summary(record: dict[str, Any], store: Store, language: str = "en") -> list[str]:
+    """The run in a few lines for the terminal: the verdict, the scores, and where the GGUF files are."""
+    words, data = WORDS[language], collect(record, store)
+    lines = [verdict(data, words)]
+    for score in data["scores"]:
+        rate = score["strict"]
+        lines.append(
+            f"{score['name']:<5} {words['strict']}: {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}], n = {rate['n']}"
+        )
+    return lines + [f"{item['stage']}: {item['path']} ({item['mb']:.1f} MB)" for item in data["files"]]
+
+
 def build_report(record: dict[str, Any], store: Store, language: str = "en", work: Path | None = None) -> str:
     """HTML of a run's report, in English (`en`) or Chinese (`zh`)."""
     words = WORDS[language]
