@@ -17,8 +17,3 @@ def aligned_save_steps(settings: GRPOSettings) -> int:
     """
     window = steps_per_window(settings)
     return -(-settings.save_steps // window) * window
-
-
-def dead_group_share(p: float, group: int) -> float:
-    """Expected share of groups that are all right or all wrong: p^G + (1-p)^G for a prompt with pass rate p."""
-    return p**group + (1 - p) ** group

@@ -20,9 +20,15 @@ def backend_of(config: PipelineConfig, settings: Optimization) -> Backend:
     its shared-weight rollouts are made for them.
 
     Raises:
-        ConfigError: unsloth was asked for and cannot be used.
+        ConfigError: unsloth was asked for and cannot be used, or 4-bit weights were asked for without it.
     """
     if config.run.backend != "unsloth":
+        if config.model.load_in_4bit:
+            raise ConfigError(
+                "only the unsloth back end trains over 4-bit weights",
+                where="model.load_in_4bit",
+                fix="set run.backend=unsloth, or model.load_in_4bit=false",
+            )
         return "trl"
     missing = []
     if config.run.device == "cpu" or not visible_gpus():

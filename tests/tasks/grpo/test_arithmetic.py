@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_config.training import GRPOSettings
 from tasks.grpo import rollouts
-from tasks.grpo.arithmetic import aligned_save_steps, dead_group_share, steps_per_window
+from tasks.grpo.arithmetic import aligned_save_steps, steps_per_window
 from tasks.grpo.rollouts import KEPT_PER_CALL, logging_rollouts, text_of
 
 
@@ -37,14 +37,6 @@ def test_accumulation_does_not_change_the_window() -> None:
     """A window is sampled for one optimizer step, however many forward passes that takes."""
     settings = GRPOSettings(per_device_train_batch_size=4, gradient_accumulation_steps=8, num_iterations=2)
     assert steps_per_window(settings) == 2
-
-
-@pytest.mark.parametrize(
-    ("p", "group", "expected"),
-    [(0.0, 8, 1.0), (1.0, 8, 1.0), (0.5, 2, 0.5), (0.5, 8, 2 / 256), (0.9, 8, 0.43046722), (0.1, 2, 0.82)],
-)
-def test_dead_groups(p: float, group: int, expected: float) -> None:
-    assert dead_group_share(p, group) == pytest.approx(expected)
 
 
 # -- rollouts -----------------------------------------------------------------------------------------------------
