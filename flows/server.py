@@ -16,9 +16,9 @@ from pathlib import Path
 
 import httpx
 import prefect
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-from tasks.errors import Retryable
+from tasks.errors import Retryable, StoreError
 from tasks.stage import ROOT
 
 START_S = 180.0
@@ -29,11 +29,13 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]
     """Within this block `PREFECT_API_URL` names a server: the configured one, or one of our own on a free port.
 
     Raises:
-        Retryable: the server did not answer in time.
+        Retryable: the server ended or did not answer in time.
+        StoreError: Prefect's home folder, where the server keeps its database, cannot be made.
     """
     if PREFECT_API_URL.value():
         yield
         return
+    _make_home(PREFECT_HOME.value())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -68,6 +70,18 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]
         os.close(held)
 
 
+def _make_home(home: Path) -> None:
+    """Prefect makes this folder itself, but not its parents, and only warns when it could not."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"Prefect's home folder cannot be made: {error.strerror}",
+            where=str(home),
+            fix="set PREFECT_HOME to a folder that can be written",
+        ) from error
+
+
 def _uvicorn(port: int) -> list[str]:
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(prefect.__file__).parent.parent)]
     command += ["--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
@@ -84,9 +98,11 @@ def _wait(url: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
             except httpx.HTTPError:
                 pass  # not up yet
             time.sleep(0.2)
+    ended = process.poll()
+    what = f"did not start within {START_S:.0f} s" if ended is None else f"ended with exit code {ended} while starting"
     tail = log_file.read_text(encoding="utf-8", errors="replace")[-2000:]
     raise Retryable(
-        f"the local Prefect server did not start within {START_S:.0f} s:\n{tail}",
+        f"the local Prefect server {what}:\n{tail}",
         where=str(log_file),
         fix="try again, or start one with `prefect server start` and set PREFECT_API_URL",
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# A parent that does not exist yet, as on a fresh machine.
+_PREFECT_HOME = Path(tempfile.mkdtemp(prefix="grpo-prefect-")) / "new" / "prefect"
 
 
 @dataclass(frozen=True)
@@ -34,5 +37,5 @@ class Chain:
 def environment() -> dict[str, str]:
     """No server, no colours, and a Prefect home of its own."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    env.update(NO_COLOR="1", COLUMNS="200", PREFECT_HOME=str(ROOT / ".pytest_cache" / "prefect"))
+    env.update(NO_COLOR="1", COLUMNS="200", PREFECT_HOME=str(_PREFECT_HOME))
     return env
