@@ -264,9 +264,9 @@ GRPO = Stage(
     (*TRAINING, "unsloth", "vllm"),
     backend=lambda config: backend_of(config, config.grpo),
 )
-EVALUATE_BASE = Stage("evaluate_base", "evaluate", 1, ("model", "dataset"), evaluate_terms, SAMPLING)
-EVALUATE_SFT = Stage("evaluate_sft", "evaluate", 1, ("sft", "dataset"), evaluate_terms, SAMPLING)
-EVALUATE_GRPO = Stage("evaluate_grpo", "evaluate", 1, ("grpo", "dataset"), evaluate_terms, SAMPLING)
+EVALUATE_BASE = Stage("evaluate_base", "evaluate", 2, ("model", "dataset"), evaluate_terms, SAMPLING)
+EVALUATE_SFT = Stage("evaluate_sft", "evaluate", 2, ("sft", "dataset"), evaluate_terms, SAMPLING)
+EVALUATE_GRPO = Stage("evaluate_grpo", "evaluate", 2, ("grpo", "dataset"), evaluate_terms, SAMPLING)
 EXPORT = Stage(
     "export",
     "export",

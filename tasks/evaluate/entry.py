@@ -1,6 +1,7 @@
 """Evaluation: one model on the frozen held-out problems, greedily and, if asked, sampled.
 
-Runs in the stage process, once per model. Output: items.jsonl (one row a problem), scores.json.
+Runs in the stage process, once per model. Output: items.jsonl (one row a problem), scores.json and, when it
+samples, samples.parquet (one row a sampled completion).
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.contract.grading import grade, lenient
 from tasks.contract.prompts import encode_prompt
+from tasks.evaluate.items import make_item
 from tasks.evaluate.scores import score
 from tasks.models import model_folder
 from tasks.process.context import StageContext, StageResult
@@ -51,29 +53,15 @@ def run(ctx: StageContext) -> StageResult:
             ),
             show,
         )
-    items = []
+    items, samples = [], []
     for i, row in enumerate(rows):
-        completion = greedy[i][0]
-        mark = grade(completion.text, row["answer"], config.contract, truncated=completion.truncated)
-        item = {
-            "id": row["id"],
-            "question": row["question"],
-            "answer": row["answer"],
-            "completion": completion.text,
-            "tokens": completion.tokens,
-            "truncated": completion.truncated,
-            "kind": str(mark.kind),
-            "right": mark.right,
-            "well_formed": mark.well_formed,
-            "lenient": mark.right or lenient(completion.text, row["answer"], config.contract),
-        }
-        if sampled is not None:
-            item["sampled_right"] = sum(
-                grade(c.text, row["answer"], config.contract, truncated=c.truncated).right for c in sampled[i]
-            )
+        item, drawn = make_item(row, greedy[i][0], sampled[i] if sampled else [], config.contract)
         items.append(item)
+        samples += drawn
     scores = score(items, settings.samples)
     with (ctx.out / "items.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+    if samples:
+        pq.write_table(pa.Table.from_pylist(samples), ctx.out / "samples.parquet", compression="zstd")
     (ctx.out / "scores.json").write_text(json.dumps(scores, indent=1), encoding="utf-8")
     return StageResult(metrics=scores, effective_config={"rollout_engine": sampler.name}, notes=[])

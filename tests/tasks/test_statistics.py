@@ -1,5 +1,6 @@
 """Worked examples: every expected number is computed by hand or taken from a textbook."""
 
+import itertools
 import math
 
 import pytest
@@ -7,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.statistics import (
+    detectable_gain,
     half_tail,
     mcnemar_exact,
     mcnemar_worse,
+    mean_interval,
     paired_bootstrap,
     paired_loss_interval,
+    pass_at_k,
+    sign_flip,
     wilson,
 )
 
@@ -104,3 +109,77 @@ def test_bootstrap():
     assert paired_bootstrap([0, 1], seed=5, n=100) == paired_bootstrap([0, 1], seed=5, n=100)
     with pytest.raises(ValueError, match="at least one"):
         paired_bootstrap([], seed=1)
+
+
+def test_interval_of_a_mean_that_is_a_proportion_is_nearly_wilsons():
+    """For values of 0 and 1 the trials are n - 1 and the quantile Student's: a little wider."""
+    low, high = mean_interval([1.0] * 80 + [0.0] * 20)
+    wide, narrow = (low, high), wilson(80, 100)
+    assert wide[0] < narrow[0] < 0.8 < narrow[1] < wide[1]
+    assert wide == pytest.approx(narrow, abs=0.002)
+
+
+def test_interval_of_a_mean_at_the_ends():
+    assert mean_interval([1.0] * 100) == wilson(100, 100)
+    assert mean_interval([0.0] * 7) == wilson(0, 7)
+    assert mean_interval([0.5] * 10) == wilson(5, 10)
+    assert mean_interval([0.25])[0] < 0.05 and mean_interval([0.25])[1] > 0.75
+    for values in ([], [1.5], [-0.1, 0.5]):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            mean_interval(values)
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=50))
+def test_interval_of_a_mean_holds_it(hits):
+    low, high = mean_interval([h / 8 for h in hits])
+    assert 0.0 <= low <= sum(hits) / 8 / len(hits) + 1e-12
+    assert sum(hits) / 8 / len(hits) - 1e-12 <= high <= 1.0
+
+
+def test_pass_at_k_by_hand():
+    # 5 samples, 2 right: both of a pair are wrong in C(3, 2) = 3 of C(5, 2) = 10 pairs.
+    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)
+    assert pass_at_k(5, 2, 1) == pytest.approx(0.4)
+    assert (pass_at_k(5, 2, 4), pass_at_k(5, 0, 3), pass_at_k(5, 5, 1)) == (1.0, 0.0, 1.0)
+    for n, right, k in ((4, 5, 1), (4, 1, 5), (4, 1, 0)):
+        with pytest.raises(ValueError, match="pass@"):
+            pass_at_k(n, right, k)
+
+
+@given(st.integers(1, 12), st.data())
+def test_pass_at_k_is_the_mean_over_all_choices_of_samples(n, data):
+    right, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    chosen = [any(i < right for i in some) for some in itertools.combinations(range(n), k)]
+    assert pass_at_k(n, right, k) == pytest.approx(sum(chosen) / len(chosen))
+
+
+def test_sign_flip_by_hand():
+    # 1, 1, -1: sums 3, 1, -1, -3 with weights 1, 3, 3, 1 of 8. At least 1 in size: all. At least 1: half.
+    two, one = sign_flip([1, 1, -1], seed=0)
+    assert two == 1.0
+    assert one == pytest.approx(0.5, abs=0.02)
+    # 1 and 0.5: sums +-1.5 and +-0.5; one of four is 1.5 or more.
+    two, one = sign_flip([1, 0.5, 0, 0], seed=0)
+    assert (two, one) == (pytest.approx(0.5, abs=0.02), pytest.approx(0.25, abs=0.02))
+    assert sign_flip([0.0, 0.0], seed=0) == (1.0, 1.0)
+    assert sign_flip([1.0] * 40, seed=0) == (1 / 10_001, 1 / 10_001)  # never 0
+    with pytest.raises(ValueError, match="at least one"):
+        sign_flip([], seed=0)
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_sign_flip_of_right_and_wrong_is_mcnemar(gained, lost):
+    two, one = sign_flip([1] * gained + [-1] * lost + [0] * 5, seed=0)
+    assert two == pytest.approx(mcnemar_exact(gained, lost), abs=0.025)
+    assert one == pytest.approx(half_tail(gained, gained + lost), abs=0.025)
+
+
+def test_detectable_gain_solves_its_formula():
+    # 20 % of 1,319 items differ: (1.95996 sqrt(0.2) + 0.84162 sqrt(0.2 - d^2)) / sqrt(1319) = d
+    gain = detectable_gain(1319, 0.2)
+    assert gain == pytest.approx((1.959964 * 0.2**0.5 + 0.841621 * (0.2 - gain**2) ** 0.5) / 1319**0.5, abs=1e-6)
+    assert gain == pytest.approx(0.0344, abs=2e-4)
+    assert detectable_gain(400, 0.2) > gain > detectable_gain(1319, 0.05)
+    assert detectable_gain(1, 0.0) == detectable_gain(0, 0.5) == 1.0
+    # Where nothing differed a gain would itself be what differs: 1.96 sqrt(d) + 0.84 sqrt(d - d^2) = d sqrt(100).
+    assert detectable_gain(100, 0.0) == pytest.approx(0.0766, abs=5e-4)
