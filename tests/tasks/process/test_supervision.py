@@ -68,6 +68,8 @@ def on_term(*_):
     raise TerminationSignal
 
 signal.signal(signal.SIGTERM, on_term)
+# A shell's background job starts with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 folder, tag, kinds, grace = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
 lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
 fcntl.flock(lock, fcntl.LOCK_EX)
