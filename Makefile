@@ -6,6 +6,8 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= smollm2-135m
+# The tests of one file stay in one process: the end-to-end ones share a chain.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .PHONY: install demo test test-all lint unit clean
 
@@ -29,12 +31,12 @@ lint: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest
+	$(PYTEST)
 
 test: lint unit
 
 test-all: lint
-	$(BIN)/pytest -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

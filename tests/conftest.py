@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,6 +18,9 @@ from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import stages_for
 from tasks.stage import all_terms
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 WEIGHTS = ("model/config.json", "model/model.safetensors", "adapter/adapter_model.safetensors")
