@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tasks.diagnosis.doctor import Diagnosis, diagnose_rows
-from tasks.diagnosis.readers import Row, clean_row, drop_rewound
+from tasks.diagnosis.rows import Row, clean_row, drop_rewound
 from tasks.diagnosis.run_info import RunInfo
 from tasks.errors import RunStopped
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from tasks.diagnosis.advice import ADVICE
 from tasks.diagnosis.findings import Finding
+from tasks.diagnosis.formats import read_groups
 from tasks.diagnosis.ranking import rank
-from tasks.diagnosis.readers import Row, read_groups, read_log
+from tasks.diagnosis.readers import read_log
 from tasks.diagnosis.render import render_html, render_text
+from tasks.diagnosis.rows import Row
 from tasks.diagnosis.rules import RULES
 from tasks.diagnosis.run_info import RunInfo
 from tasks.diagnosis.series import MIN_ROWS, Run

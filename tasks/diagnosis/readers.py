@@ -8,34 +8,21 @@ diagnosis looks for. A last line that is only half written (the run is still goi
 
 from __future__ import annotations
 
-import ast
-import csv
-import json
-import math
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from tasks.diagnosis.keys import canonical, is_metric
+from tasks.diagnosis.formats import (
+    KINDS,
+    read_csv,
+    read_event_files,
+    read_jsonl,
+    read_stdout,
+    read_text,
+    read_trainer_state,
+)
+from tasks.diagnosis.keys import is_metric
+from tasks.diagnosis.rows import Row, drop_rewound
 from tasks.errors import DataError
-
-Row = dict[str, Any]
-"""A logged row: metric -> float, or None when it was logged without a value; `step` is an int."""
-
-STEP_IS_ROW = "_step_is_row"
-"""Key of a row whose log has no steps: `step` then counts the logged rows."""
-
-_TEXT_NUMBERS = {
-    "nan": math.nan,
-    "inf": math.inf,
-    "+inf": math.inf,
-    "infinity": math.inf,
-    "-inf": -math.inf,
-    "-infinity": -math.inf,
-}
-_BARE = re.compile(r"(?<=[:\s,\[])(-?)(nan|inf)(?=\s*[,}\]])", re.IGNORECASE)
-_KINDS = "trainer_state.json, a checkpoint folder, .jsonl, .csv, captured output, or TensorBoard event files"
 
 
 def read_log(path: str | Path) -> list[Row]:
@@ -46,10 +33,10 @@ def read_log(path: str | Path) -> list[Row]:
     """
     path = Path(path)
     if not path.exists():
-        raise DataError("there is no such file or folder", where=str(path), fix=f"give {_KINDS}")
+        raise DataError("there is no such file or folder", where=str(path), fix=f"give {KINDS}")
     rows = _read_folder(path) if path.is_dir() else _read_file(path)
     if not any(is_metric(key) for row in rows for key in row):
-        raise DataError("holds no row of a training log", where=str(path), fix=f"give {_KINDS}")
+        raise DataError("holds no row of a training log", where=str(path), fix=f"give {KINDS}")
     return drop_rewound(rows)
 
 
@@ -87,7 +74,7 @@ def _read_file(path: Path) -> list[Row]:
         return read_trainer_state(path)
     if path.suffix in (".jsonl", ".ndjson"):
         return read_jsonl(path)
-    text = _text(path)
+    text = read_text(path)
     if '"log_history"' in text[:100_000]:
         return read_trainer_state(path)
     try:
@@ -96,243 +83,3 @@ def _read_file(path: Path) -> list[Row]:
         if "," in text.split("\n", 1)[0] and "{" not in text:
             return read_csv(path)
         raise
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path and its rights"
-        ) from error
-
-
-def number(value: Any) -> float | None:
-    """A logged value as a float; None when it is no number (or none was logged).
-
-    >>> number("-2"), number("nan"), number(None), number("4.9e-06"), number(True)
-    (-2.0, nan, None, 4.9e-06, None)
-    """
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    if isinstance(value, str):
-        text = value.strip().lower()
-        if text in _TEXT_NUMBERS:
-            return _TEXT_NUMBERS[text]
-        try:
-            return float(text)
-        except ValueError:
-            return None
-    return None
-
-
-def clean_row(raw: Mapping[Any, Any]) -> Row:
-    """TRL's names, numbers as floats; texts and lists are left out, a dict inside (`{"metrics": {...}}`) is unpacked.
-
-    Strict JSON has no NaN: our metrics.jsonl writes null and names the metric in the row's list `nonfinite`.
-    """
-    row: Row = {}
-    for key, value in raw.items():
-        if isinstance(value, Mapping):
-            row.update({k: v for k, v in clean_row(value).items() if k not in row})
-            continue
-        name, parsed = canonical(str(key)), number(value)
-        empty = value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
-        if name == "step":
-            if parsed is not None and math.isfinite(parsed):
-                row["step"] = int(parsed)
-        elif parsed is not None or empty:
-            row[name] = parsed
-    lost = raw.get("nonfinite")
-    for key in lost if isinstance(lost, list) else ():
-        row[canonical(str(key))] = math.nan
-    return row
-
-
-def number_rows(rows: Iterable[Row]) -> list[Row]:
-    """Give every row a step. Where a log has none, rows that hold a reward or a loss are counted from 1."""
-    out, count = [], 0
-    for row in rows:
-        if "reward" in row or "loss" in row:
-            count += 1
-        out.append(row if "step" in row else {**row, "step": max(count, 1), STEP_IS_ROW: 1.0})
-    return out
-
-
-def drop_rewound(rows: list[Row]) -> list[Row]:
-    """Rows without those that a resumed run has logged again: where the step of the training rows goes back, the later rows count."""
-    out: list[Row] = []
-    last = -1
-    for row in rows:
-        if "reward" in row:
-            if row["step"] <= last:
-                out = [old for old in out if old["step"] < row["step"]]
-            last = row["step"]
-        out.append(row)
-    return out
-
-
-def read_trainer_state(path: str | Path) -> list[Row]:
-    """Rows under `log_history` of a trainer_state.json (or a JSON list of rows); the bare word NaN is accepted."""
-    path = Path(path)
-    try:
-        data = json.loads(_text(path))
-    except ValueError as error:
-        raise DataError(
-            f"is not valid JSON ({error})",
-            where=str(path),
-            fix="the file may be half written: try again, or give a .jsonl",
-        ) from error
-    history = data.get("log_history") if isinstance(data, dict) else data
-    if not isinstance(history, list):
-        raise DataError("has no list `log_history`", where=str(path), fix="give the trainer_state.json of a checkpoint")
-    for index, row in enumerate(history, 1):
-        if not isinstance(row, dict):
-            raise DataError(f"is {type(row).__name__}, not an object", where=f"{path}, log_history row {index}")
-    return number_rows(clean_row(row) for row in history)
-
-
-def read_jsonl(path: str | Path) -> list[Row]:
-    """Rows of a JSON-lines log: `{"step": 5, "reward": ...}` a line. Lines with `prompt_id` and `rewards` are reward groups."""
-    path = Path(path)
-    raw = _json_lines(path)
-    if raw and all("rewards" in row and isinstance(row["rewards"], list) for row in raw):
-        return rows_of_groups(raw, path)
-    return number_rows(clean_row(row) for row in raw)
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    lines = _text(path).split("\n")
-    rows = []
-    for number_, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number_ == len(lines):  # no newline yet: the writer is in the middle of this line
-                break
-            raise DataError(
-                f"is not valid JSON ({error})", where=f"{path}, line {number_}", fix="each line must be one JSON object"
-            ) from error
-        if not isinstance(row, dict):
-            raise DataError(
-                f"is {type(row).__name__}, not an object",
-                where=f"{path}, line {number_}",
-                fix="each line must be one JSON object",
-            )
-        rows.append(row)
-    return rows
-
-
-def read_groups(path: str | Path) -> list[Row]:
-    """Rows made of a reward-groups log: `{"prompt_id", "step", "rewards": [...]}` a line, total rewards of one group."""
-    return rows_of_groups(_json_lines(Path(path)), Path(path))
-
-
-def rows_of_groups(groups: list[dict[str, Any]], path: Path) -> list[Row]:
-    """Per step: mean and (sample) standard deviation of all rewards, and the share of groups whose rewards are all equal."""
-    steps: dict[int, list[list[float]]] = {}
-    for index, group in enumerate(groups, 1):
-        rewards = (
-            [number(value) for value in group.get("rewards", ())] if isinstance(group.get("rewards"), list) else []
-        )
-        values = [value for value in rewards if value is not None]
-        step = number(group.get("step"))
-        if len(values) < 2 or step is None or not math.isfinite(step):
-            raise DataError("needs `step` and a list `rewards` of two numbers or more", where=f"{path}, line {index}")
-        steps.setdefault(int(step), []).append(values)
-    rows: list[Row] = []
-    for step_, members in sorted(steps.items()):
-        flat = [value for values in members for value in values]
-        mean = sum(flat) / len(flat)
-        std = math.sqrt(sum((value - mean) ** 2 for value in flat) / (len(flat) - 1))
-        dead = sum(max(values) - min(values) == 0 for values in members) / len(members)
-        rows.append({"step": step_, "reward": mean, "reward_std": std, "frac_reward_zero_std": dead})
-    return rows
-
-
-def read_csv(path: str | Path) -> list[Row]:
-    """Rows of a CSV with a header: one column a metric, or the long form with columns for step, name and value."""
-    path = Path(path)
-    reader = csv.reader(_text(path).splitlines())
-    try:
-        table = [cells for cells in reader if any(cell.strip() for cell in cells)]
-    except csv.Error as error:
-        raise DataError(f"is not CSV ({error})", where=f"{path}, line {reader.line_num}") from error
-    if len(table) < 2:
-        raise DataError("has no row below its header", where=str(path), fix="export the metrics with a header line")
-    header, body = [cell.strip() for cell in table[0]], table[1:]
-    if len(body[-1]) < len(header):
-        body = body[:-1]
-    for index, cells in enumerate(body, 2):
-        if len(cells) != len(header):
-            raise DataError(f"has {len(cells)} cells, the header has {len(header)}", where=f"{path}, row {index}")
-    lower = [name.lower() for name in header]
-    name_column = next((lower.index(name) for name in ("metric", "name", "key", "tag") if name in lower), None)
-    if name_column is not None and "value" in lower:
-        return _pivot(body, name_column, lower.index("value"), lower.index("step") if "step" in lower else None, path)
-    # An empty cell is a metric that this row does not have: evaluation rows and training rows share one table.
-    return number_rows(
-        clean_row({key: cell for key, cell in zip(header, cells, strict=True) if cell.strip()}) for cells in body
-    )
-
-
-def _pivot(body: list[list[str]], name: int, value: int, step: int | None, path: Path) -> list[Row]:
-    if step is None:
-        raise DataError("has names and values but no column `step`", where=str(path), fix="export the step as well")
-    by_step: dict[int, dict[str, str]] = {}
-    for index, cells in enumerate(body, 2):
-        at = number(cells[step])
-        if at is None or not math.isfinite(at):
-            raise DataError(f"step {cells[step]!r} is no number", where=f"{path}, row {index}")
-        by_step.setdefault(int(at), {})[cells[name]] = cells[value]
-    return [{**clean_row(metrics), "step": at} for at, metrics in sorted(by_step.items())]
-
-
-def read_stdout(path: str | Path) -> list[Row]:
-    """Rows printed as Python or JSON dicts among other output; numbers may be quoted, missing ones `None`, `nan` bare.
-
-    Dicts without any metric (settings, for example) are left out; so is what cannot be parsed, as output is full of braces.
-    """
-    path = Path(path)
-    rows = []
-    for line in _text(path).replace("\r", "\n").split("\n"):
-        start, end = line.find("{"), line.rfind("}")
-        if start < 0 or end < start:
-            continue
-        raw = _parse_dict(line[start : end + 1])
-        row = clean_row(raw) if raw else {}
-        if any(is_metric(key) for key in row):
-            rows.append(row)
-    if not rows:
-        raise DataError(
-            "no printed row of a training log found", where=str(path), fix=f"give the whole output, or {_KINDS}"
-        )
-    return number_rows(rows)
-
-
-def _parse_dict(text: str) -> dict[Any, Any] | None:
-    for parse in (json.loads, lambda source: ast.literal_eval(_BARE.sub(r"'\1\2'", source))):
-        try:
-            value = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        return value if isinstance(value, dict) else None
-    return None
-
-
-def read_event_files(paths: Iterable[Path]) -> list[Row]:
-    """Rows of TensorBoard event files: the scalars of one step are one row."""
-    from tasks.diagnosis.event_files import read_scalars
-
-    by_step: dict[int, Row] = {}
-    for path in paths:
-        for step, tag, value in read_scalars(path):
-            by_step.setdefault(step, {"step": step}).update(clean_row({tag: value}))
-    return [by_step[step] for step in sorted(by_step)]

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tasks.diagnosis.keys import held_out_accuracy
-from tasks.diagnosis.readers import STEP_IS_ROW, Row
+from tasks.diagnosis.rows import STEP_IS_ROW, Row
 from tasks.diagnosis.run_info import RunInfo
 
 CLIPPED = "completions/clipped_ratio"

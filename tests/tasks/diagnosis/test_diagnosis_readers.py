@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tasks.diagnosis.formats import read_groups, read_stdout
 from tasks.diagnosis.keys import canonical, held_out_accuracy
-from tasks.diagnosis.readers import clean_row, number, read_groups, read_log, read_stdout
+from tasks.diagnosis.readers import read_log
+from tasks.diagnosis.rows import clean_row, number
 from tasks.errors import DataError
 
 # Written by TensorBoard 2.21's EventFileWriter: train/reward -2.0 and NaN as simple values, train/kl 0.25 as tensors, steps 5 and 10.
