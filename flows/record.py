@@ -45,6 +45,7 @@ class RunRecord:
             "seconds": round(seconds, 1),
             "made_in_s": round(manifest.duration_s, 1),
             "resumed_from_step": manifest.resumed_from_step,
+            "remedied": bool(manifest.metrics.get("remedies")),
         }
         self.stages = [item for item in self.stages if item["stage"] != name] + [entry]
 

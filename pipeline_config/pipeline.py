@@ -71,6 +71,15 @@ class PipelineConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _unsloth_does_not_refill(self) -> PipelineConfig:
+        # It rewrites the trainer's sampling from TRL's source; refilling inside that has not been run.
+        if self.run.backend == "unsloth" and self.grpo.max_refills:
+            raise ValueError(
+                "grpo.max_refills needs run.backend = trl: refilling was not run inside unsloth's own trainer"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _lengths_fit(self) -> PipelineConfig:
         if self.grpo.max_completion_length >= self.model.max_context:
             raise ValueError(
@@ -93,6 +102,10 @@ class PipelineConfig(Section):
     def _enough_problems(self) -> PipelineConfig:
         if self.gate.enabled and self.gate.prompts > self.data.gate_rows:
             raise ValueError(f"gate.prompts = {self.gate.prompts} is more than data.gate_rows = {self.data.gate_rows}")
+        if self.grpo.eval_steps and self.grpo.eval_problems > self.data.gate_rows:
+            raise ValueError(
+                f"grpo.eval_problems = {self.grpo.eval_problems} is more than data.gate_rows = {self.data.gate_rows}"
+            )
         if self.data.eval_rows != "all" and self.evaluation.problems > self.data.eval_rows:
             raise ValueError(
                 f"evaluation.problems = {self.evaluation.problems} is more than data.eval_rows = {self.data.eval_rows}"

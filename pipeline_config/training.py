@@ -88,6 +88,25 @@ class GateSettings(Section):
     """Largest share of groups whose rewards are all equal (they give no gradient)."""
 
 
+class RemedyBounds(Section):
+    """How far remedies may go in one run."""
+
+    max_steps: int = Field(4, ge=1, le=20)
+    """Remedies in one run; each restarts the trainer."""
+    max_refills: int = Field(3, ge=1, le=16)
+    """What `max_refills` is set to when groups are dead."""
+    max_temperature: float = Field(1.2, gt=0.0, le=2.0)
+    """Highest sampling temperature; above 1 it is raised by 0.1 at a time."""
+    max_num_generations: int = Field(32, ge=2, le=MAX_GROUP)
+    """Largest group; it is doubled while the batch holds two of them."""
+    min_learning_rate_share: float = Field(0.0625, gt=0.0, le=1.0)
+    """Smallest share of `learning_rate`, which is halved at a time."""
+    max_beta: float = Field(0.1, ge=0.0, le=10.0)
+    """Largest KL weight."""
+    min_prompts_share: float = Field(0.25, gt=0.0, le=1.0)
+    """Share of the training prompts that must be left when dead ones are set aside."""
+
+
 class GRPOSettings(Optimization):
     """Group relative policy optimization (arXiv 2402.03300) from the merged SFT model, which is also the reference policy."""
 
@@ -131,8 +150,25 @@ class GRPOSettings(Optimization):
     """With beta > 0: the run stops when KL at step 1 exceeds this, since the reference is then not the SFT model."""
     save_steps: int = Field(20, ge=1, le=1_000_000)
     """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Does not change the result."""
+    max_refills: int = Field(0, ge=0, le=16)
+    """Dynamic sampling (arXiv 2503.14476): rounds per batch in which groups without reward spread are replaced by groups of fresh
+    prompts. Each round samples at most as many completions as the batch has; 0 is off."""
+    eval_steps: int = Field(0, ge=0, le=1_000_000)
+    """Optimizer steps between looks at held-out accuracy, which show a reward that is hacked; 0 is off."""
+    eval_problems: int = Field(48, ge=8, le=10_000)
+    """Held-out problems for that: the first of the gate's, which neither SFT nor GRPO trains on. Each is sampled once."""
     watchdog: Literal["stop", "warn", "off"] = "stop"
-    """What a named failure in the training log does."""
+    """What a named failure in the training log does once no remedy is left."""
+    remedies: Literal["act", "suggest", "off"] = "act"
+    """What the watchdog does about a failure before it stops the run: take the next step of the remedy ladder (docs/remedies.md), or
+    only name it. It acts only where `watchdog` is `stop`."""
+    remedy_bounds: RemedyBounds = RemedyBounds()
+    """How far remedies may go."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether a remedy may change this run."""
+        return self.remedies == "act" and self.watchdog == "stop"
 
 
 class VLLMSettings(Section):

@@ -26,6 +26,7 @@ from tasks.training.backend import backend_of
 Parents = Mapping[str, Manifest]
 
 NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
+HELD_OUT, REMEDIES = {"eval_steps", "eval_problems"}, {"remedies", "remedy_bounds"}
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 TABLES = ("sft", "train", "gate", "eval")
 ROLLOUT = (*SAMPLER, "num_generations", "max_completion_length")
@@ -179,8 +180,19 @@ def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
 
 
 def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    grpo = _semantic(config.grpo.model_dump(mode="json"))
+    terms: dict[str, Any] = {name: value for name, value in grpo.items() if name not in HELD_OUT | REMEDIES}
+    if config.grpo.acts:
+        # A remedy changes what is trained; without one, a stopped run has no result.
+        terms["remedies"] = grpo["remedy_bounds"]
+    if config.grpo.eval_steps:
+        # Sampling held-out problems moves the random generator, and what it finds can stop the run.
+        terms["held_out"] = {
+            **{name: grpo[name] for name in HELD_OUT},
+            "gate": file_digest(parents["dataset"], "gate.parquet"),
+        }
     return {
-        "grpo": {**_semantic(config.grpo.model_dump(mode="json")), "rewards": reward_terms(config)},
+        "grpo": {**terms, "rewards": reward_terms(config)},
         "vllm": config.vllm.enabled,
         "max_context": config.model.max_context,
         "trained_by": backend_of(config, config.grpo),

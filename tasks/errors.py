@@ -113,6 +113,13 @@ class Retryable(PipelineError):
     retryable = True
 
 
+class StartAgain(PipelineError):
+    """A stage asks to be started again at once, in a new process: it has changed its own settings, within its bounds."""
+
+    exit_code = 76
+    default_cause = "start_again"
+
+
 class Interrupted(PipelineError):
     """The stage was asked to stop; its newest checkpoint is kept."""
 
@@ -133,6 +140,7 @@ BY_EXIT_CODE: dict[int, type[PipelineError]] = {
         OutOfMemory,
         NonFinite,
         Retryable,
+        StartAgain,
         Interrupted,
     )
 }

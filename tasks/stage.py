@@ -25,7 +25,7 @@ from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
-from tasks.errors import StoreError
+from tasks.errors import StartAgain, StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
@@ -211,7 +211,13 @@ def _make(
     force: bool,
 ) -> Manifest:
     prepare(work, settings.run_id, start_over=force)
-    draft = finished(work) or _run_process(stage, settings, parents, terms, key, work, descriptors)
+    draft = finished(work)
+    while draft is None:
+        try:
+            draft = _run_process(stage, settings, parents, terms, key, work, descriptors)
+        except StartAgain as again:
+            # The stage bounds how often: each time it has written down one more change to its settings.
+            settings.warn(f"{stage.name}: {again.message}")
     manifest = settings.store.commit(draft, work / "out", replace=force)
     shutil.rmtree(work, ignore_errors=True)
     return manifest

@@ -43,7 +43,7 @@ class Diagnosis:
         conclusive: False when the log has too few rows to say anything (the verdict is then `healthy`).
         headline: the cause in one sentence, with its numbers.
         title: the verdict in plain words.
-        onset_step: since when (a row number when the log has no steps, see `steps_known`).
+        onset_step: since when (a row number when the log has no steps, see `steps_known`). from_start: from the first rows on?
         first_step: what to look at or do first. knob: the one setting to turn.
         evidence: numbers behind the headline.
         also: other failures that apply: consequences, or faults of their own that can wait.
@@ -57,6 +57,7 @@ class Diagnosis:
     title: str = ""
     conclusive: bool = True
     onset_step: int | None = None
+    from_start: bool = False
     first_step: str = ""
     knob: str = ""
     evidence: dict[str, float] = field(default_factory=dict)
@@ -135,6 +136,7 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
             head.headline,
             advice.title,
             onset_step=head.onset_step,
+            from_start=head.from_start,
             first_step=advice.first_step,
             knob=advice.knob,
             evidence=head.evidence,

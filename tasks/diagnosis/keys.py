@@ -54,7 +54,9 @@ _ALIASES = {
 }
 _PREFIX = re.compile(r"^(?:train|trainer|training)[/_.](?=.)")
 _PER_FUNCTION = re.compile(r"^rewards/[^/]+(?:/(?:mean|std))?$")
-_HELD_OUT = re.compile(r"^(?:eval|val|valid|validation|test|held_?out)[/_.].*(?:acc|pass@1|exact_match)", re.IGNORECASE)
+_HELD_OUT = re.compile(
+    r"^(?:eval|val|valid|validation|test|held_?out)[/_.].*(?:acc|pass@1|exact_match|outcomes/right$)", re.IGNORECASE
+)
 _NOT_A_METRIC = re.compile(r"(?:runtime|per_second|_samples|rewards?/|_std$|/std$)")
 
 

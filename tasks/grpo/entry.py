@@ -1,101 +1,49 @@
 """GRPO with TRL's `GRPOTrainer` from the merged SFT model, which is also the reference policy.
 
-Runs in the stage process. Output: `model/` (merged, 16-bit), `adapter/` when LoRA, metrics.jsonl, rollouts.jsonl.
+Runs in the stage process. Output: `model/` (merged, 16-bit), `adapter/` when LoRA, metrics.jsonl, rollouts.jsonl, the dead-group ledger
+(groups.jsonl, ledger.jsonl), and remedies.json with the logs before each remedy when one was taken.
 """
 
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import torch
 from datasets import Dataset
 from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from pipeline_config.pipeline import PipelineConfig
-from pipeline_config.training import GRPOSettings
 from tasks.contract.prompts import encode_prompt, messages
-from tasks.errors import ConfigError, ModelError
-from tasks.grpo.arithmetic import aligned_save_steps, steps_per_window
-from tasks.grpo.guards import InitialKL, Watchdog
+from tasks.errors import ModelError, NonFinite
+from tasks.grpo.arguments import grpo_arguments, wanted_arguments
+from tasks.grpo.arithmetic import steps_per_window
+from tasks.grpo.guards import InitialKL, OwnLearningRate, Watchdog, situation
+from tasks.grpo.ledger import GROUPS_FILE, LEDGER_FILE, per_prompt, read_groups, totals, truncate_groups, write_ledger
+from tasks.grpo.remedied import load_steps, publish
+from tasks.grpo.remedies import settings_after
 from tasks.grpo.rollouts import logging_rollouts
+from tasks.grpo.trainer import LedgerTrainer
 from tasks.process.context import StageContext, StageResult
 from tasks.rewards.build import build_rewards
-from tasks.sampling.sampler import uses_vllm
-from tasks.training.arguments import common_arguments, effective_config, peft_config, refuse_overrides
+from tasks.training.arguments import effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_tokenizer
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
 
 
-def prompts_of(rows: list[dict[str, Any]], config: PipelineConfig) -> Dataset:
-    """Rows for the trainer: conversational `prompt`, gold `answer`, `id`."""
+def prompts_of(rows: list[dict[str, Any]], config: PipelineConfig, **columns: Any) -> Dataset:
+    """Rows for the trainer: conversational `prompt`, gold `answer`, `id`, and `columns` with one value for all."""
     return Dataset.from_list(
         [
-            {"prompt": messages(config.contract, row["question"]), "answer": row["answer"], "id": row["id"]}
+            {"prompt": messages(config.contract, row["question"]), "answer": row["answer"], "id": row["id"], **columns}
             for row in rows
         ]
     )
-
-
-def grpo_arguments(ctx: StageContext, device: torch.device, weights: list[float]) -> GRPOConfig:
-    """Our settings as TRL's; what TRL itself refuses becomes a ConfigError."""
-    settings, config = ctx.config.grpo, ctx.config
-    vllm = uses_vllm(config, device)
-    try:
-        arguments = GRPOConfig(
-            **common_arguments(ctx, settings, device),
-            model_init_kwargs={
-                "dtype": "float32" if settings.method == "full" or device.type == "cpu" else "bfloat16",
-                "trust_remote_code": config.model.trust_remote_code,
-            },
-            max_steps=settings.max_steps,
-            per_device_train_batch_size=settings.per_device_train_batch_size,
-            gradient_accumulation_steps=settings.gradient_accumulation_steps,
-            num_generations=settings.num_generations,
-            num_iterations=settings.num_iterations,
-            max_completion_length=settings.max_completion_length,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            min_p=settings.min_p,
-            beta=settings.beta,
-            loss_type=settings.loss_type,
-            scale_rewards=settings.scale_rewards,
-            epsilon=settings.epsilon,
-            # Unset means epsilon to TRL, and a default of its own to unsloth.
-            epsilon_high=settings.epsilon if settings.epsilon_high is None else settings.epsilon_high,
-            mask_truncated_completions=settings.mask_truncated_completions,
-            reward_weights=weights,
-            save_steps=aligned_save_steps(settings),
-            remove_unused_columns=False,
-            use_vllm=vllm,
-            vllm_mode="colocate",
-            vllm_gpu_memory_utilization=config.vllm.gpu_memory_utilization,
-            vllm_enable_sleep_mode=config.vllm.sleep_mode,
-            vllm_max_model_length=config.model.max_context,
-            vllm_importance_sampling_correction=True,
-        )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"TRL refuses this configuration: {error}", where="grpo") from error
-    # Unsloth switches the scaling off for dr_grpo; the setting decides, not the back end.
-    arguments.scale_rewards = settings.scale_rewards
-    return arguments
-
-
-def wanted_arguments(settings: GRPOSettings) -> dict[str, Any]:
-    """Settings that a back end must not change: each alters what is learnt."""
-    names = (
-        "learning_rate lr_scheduler_type warmup_steps weight_decay max_grad_norm max_steps num_generations num_iterations "
-        "per_device_train_batch_size gradient_accumulation_steps max_completion_length temperature top_p top_k min_p beta "
-        "loss_type scale_rewards epsilon mask_truncated_completions"
-    )
-    data = settings.model_dump(mode="json")
-    return {name: data[name] for name in names.split()}
 
 
 def check_prompt_ids(trainer: GRPOTrainer, rows: list[dict[str, Any]], config: PipelineConfig) -> None:
@@ -118,38 +66,62 @@ def check_prompt_ids(trainer: GRPOTrainer, rows: list[dict[str, Any]], config: P
             )
 
 
+def held_out_prompts(ctx: StageContext) -> Dataset | None:
+    """The gate's first problems, marked; None when held-out accuracy is not looked at."""
+    if not ctx.config.grpo.eval_steps:
+        return None
+    rows = pq.read_table(ctx.inputs["dataset"] / "gate.parquet").to_pylist()
+    return prompts_of(rows[: ctx.config.grpo.eval_problems], ctx.config, held_out=True)
+
+
 def run(ctx: StageContext) -> StageResult:
-    """Train and write the merged model."""
-    config, settings = ctx.config, ctx.config.grpo
+    """Train and write the merged model.
+
+    Raises:
+        StartAgain: the watchdog named a failure and a remedy was taken; it takes effect in the next process.
+        RunStopped: it named one that no remedy is left for.
+    """
+    config, asked_for = ctx.config, ctx.config.grpo
+    steps = load_steps(ctx.work_dir)
+    settings = settings_after(asked_for, steps)
     device = device_of(config)
     with_unsloth = in_use()
     start = ctx.inputs["sft"] / "model"
     tokenizer = load_tokenizer(start, config)
-    rows = pq.read_table(ctx.inputs["dataset"] / "train.parquet").to_pylist()
-    rewards, weights = build_rewards(
+    set_aside = {name for step in steps for name in step.set_aside}
+    table = pq.read_table(ctx.inputs["dataset"] / "train.parquet").to_pylist()
+    rows = [row for row in table if str(row["id"]) not in set_aside]
+    rewards = build_rewards(
         settings.rewards,
         config.contract,
         max_completion_length=settings.max_completion_length,
         work_dir=ctx.work_dir,
         eos_ids=sorted({int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)}),
     )
-    rollouts = ctx.work_dir / "rollouts.jsonl"
-    rewards[0] = logging_rollouts(rewards[0], rollouts)
-    arguments = grpo_arguments(ctx, device, weights)
+    rollouts, groups = ctx.work_dir / "rollouts.jsonl", ctx.work_dir / GROUPS_FILE
+    functions = [logging_rollouts(rewards.functions[0], rollouts), *rewards.functions[1:]]
+    arguments = grpo_arguments(ctx, settings, device, rewards.weights)
     asked = arguments.to_dict()
     window = steps_per_window(settings)
-    trainer = GRPOTrainer(
+    trainer = LedgerTrainer(
         model=load_with_adapter(start, config, settings, ctx.seed, arguments.use_vllm) if with_unsloth else str(start),
-        reward_funcs=rewards,
+        reward_funcs=functions,
         args=arguments,
         train_dataset=prompts_of(rows, config),
+        eval_dataset=held_out_prompts(ctx),
         processing_class=tokenizer,
         peft_config=None if with_unsloth else peft_config(settings),
         callbacks=[StageCallback(ctx, "grpo", window)],
+        grader=rewards.grader.grades,
+        groups_file=groups,
+        max_refills=settings.max_refills,
     )
-    watchdog = Watchdog(ctx)
-    trainer.add_callback(watchdog.callback)
+    look = situation(len(rows), partial(read_groups, groups), steps, can_refill=not with_unsloth)
+    watchdog = Watchdog(ctx, steps, window, look)
+    if asked_for.watchdog != "off":
+        trainer.add_callback(watchdog.callback)
     trainer.add_callback(InitialKL(settings))
+    trainer.add_callback(OwnLearningRate())
     check_prompt_ids(trainer, rows, config)
     used = trainer.args.to_dict()
     refuse_overrides(wanted_arguments(settings), used, "unsloth" if with_unsloth else "trl")
@@ -157,13 +129,23 @@ def run(ctx: StageContext) -> StageResult:
     trainer.remove_callback(PrinterCallback)
     ctx.saves_on_stop = True
     checkpoint, resumed_from = resume_point(ctx)
-    outcome = trainer.train(resume_from_checkpoint=checkpoint)
-    watchdog.raise_if_stopped()
-    raise_if_stopped(ctx, trainer.state.global_step)
-    policy = trainer.accelerator.unwrap_model(trainer.model)
-    sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
+    truncate_groups(groups, resumed_from or 0)
+    try:
+        outcome = trainer.train(resume_from_checkpoint=checkpoint)
+        watchdog.settle()
+        raise_if_stopped(ctx, trainer.state.global_step)
+        policy = trainer.accelerator.unwrap_model(trainer.model)
+        sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
+    except (RuntimeError, NonFinite) as error:
+        watchdog.training_failed(error, trainer.state.global_step)
+        watchdog.settle()
+        raise
     if rollouts.exists():
         shutil.copyfile(rollouts, ctx.out / "rollouts.jsonl")
+    tried = read_groups(groups)
+    write_ledger(ctx.out / LEDGER_FILE, per_prompt(tried, set_aside))
+    if groups.exists():
+        shutil.copyfile(groups, ctx.out / GROUPS_FILE)
     history = [row for row in trainer.state.log_history if "reward" in row]
     return StageResult(
         metrics={
@@ -178,6 +160,8 @@ def run(ctx: StageContext) -> StageResult:
             "last_reward": history[-1]["reward"] if history else None,
             "resumed_from_step": resumed_from,
             "rollout_engine": "vllm" if arguments.use_vllm else "transformers",
+            "groups": totals(tried),
+            "remedies": publish(ctx, steps),
             **sizes,
         },
         effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},

@@ -15,11 +15,13 @@ MAX_BYTES = 32 << 20
 
 
 def logging_rollouts(reward: Callable[..., Any], path: Path) -> Callable[..., Any]:
-    """Wrap a reward so that the first completions of every batch go to `path` as JSON lines (at most 32 MiB)."""
+    """Wrap a reward so that the first completions of every training batch go to `path` as JSON lines (at most 32 MiB)."""
 
     @functools.wraps(reward)
     def logged(prompts: list[Any], completions: list[Any], **columns: Any) -> Any:
         values = reward(prompts=prompts, completions=completions, **columns)
+        if any(columns.get("held_out") or ()):
+            return values
         state = columns.get("trainer_state")
         answers = columns.get("answer") or [None] * len(prompts)
         if not path.exists() or path.stat().st_size < MAX_BYTES:

@@ -43,7 +43,7 @@ def check_arguments(ctx: StageContext) -> list[Finding]:
     """Every argument that we pass exists in the installed TRL, and its argument classes take the values."""
     import trl
 
-    from tasks.grpo.entry import grpo_arguments
+    from tasks.grpo.arguments import grpo_arguments
 
     version = f"trl {trl.__version__}"
     arguments = sft_arguments(ctx)
@@ -58,7 +58,7 @@ def check_arguments(ctx: StageContext) -> list[Finding]:
     vllm = ctx.config.vllm.model_copy(update={"enabled": "off"})
     without = StageContext(ctx.config.model_copy(update={"vllm": vllm}), {}, ctx.work_dir, ctx.seed)
     try:
-        built = grpo_arguments(without, torch.device("cpu"), [1.0])
+        built = grpo_arguments(without, ctx.config.grpo, torch.device("cpu"), [1.0])
     except ConfigError as error:
         fix = error.fix or "correct the settings under grpo, or install the pinned requirements"
         return [*findings, Finding("config.grpo_arguments", "fail", f"{version}: {error.message}", fix)]

@@ -76,6 +76,11 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("grpo.beta=0.04", {"grpo"}),
         ("grpo.max_steps=7", {"grpo"}),
         ("grpo.num_generations=16", {"format_gate", "grpo"}),
+        ("grpo.max_refills=2", {"grpo"}),
+        ("grpo.eval_steps=5", {"grpo"}),
+        ("grpo.remedies=suggest", {"grpo"}),
+        ("grpo.remedy_bounds.max_steps=1", {"grpo"}),
+        ("grpo.watchdog=warn", {"grpo"}),  # it then takes no remedy
         ("grpo.rewards.format_weight=0.1", {"format_gate", "grpo"}),
         ("grpo.temperature=0.9", {"format_gate", "grpo", *EVALUATIONS}),
         ("grpo.max_completion_length=60", ALL - {"model", "sft"}),
@@ -100,8 +105,8 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "grpo.logging_steps=5",
         "grpo.save_steps=7",
         "grpo.save_total_limit=5",
-        "grpo.watchdog=warn",
         "grpo.max_initial_kl=0.5",
+        "grpo.eval_problems=16",  # no `eval_steps`
         "grpo.rewards.timeout_s=3",
         "grpo.rewards.max_error_rate=0.3",
         "gate.enabled=false",
@@ -137,6 +142,16 @@ def test_nothing_under_run_is_a_term_but_the_device_and_the_back_end(reruns: Any
     }
     assert other.keys() == RunConfig.model_fields.keys() - {"device", "backend"}, "a new setting: is it a term?"
     assert reruns(*[f"run.{key}={value}" for key, value in other.items()]) == set()
+
+
+def test_a_run_that_takes_no_remedy_does_not_depend_on_how_it_would(reruns: Any) -> None:
+    start = ["grpo.remedies=suggest"]
+    for override in ("grpo.remedies=off", "grpo.watchdog=warn", "grpo.remedy_bounds.max_steps=1"):
+        assert reruns(override, start=start) == set()
+
+
+def test_held_out_problems_count_where_they_are_looked_at(reruns: Any) -> None:
+    assert reruns("grpo.eval_problems=16", start=["grpo.eval_steps=5"]) == {"grpo"}
 
 
 def test_lora_settings_count_where_an_adapter_is_trained(reruns: Any) -> None:

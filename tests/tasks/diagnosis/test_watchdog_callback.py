@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 
 from transformers import TrainerControl
 
-from tasks.diagnosis.callback import WatchdogCallback
+from tasks.diagnosis.callback import STARVING, Decision, WatchdogCallback
+from tasks.diagnosis.doctor import Diagnosis
 
 
 def feed(dog: WatchdogCallback, logs: list[dict[str, Any]], first: int = 1) -> list[tuple[int, TrainerControl]]:
@@ -70,13 +71,49 @@ def test_nan_stops_at_once_and_saves_nothing() -> None:
 
 
 def test_the_handler_decides_and_hears_a_verdict_once() -> None:
-    heard = []
-    dog = WatchdogCallback(lambda found: bool(heard.append(found.verdict)))
+    heard: list[str] = []
+
+    def decide(found: Diagnosis) -> Decision:
+        heard.append(found.verdict)
+        return "go_on"
+
+    dog = WatchdogCallback(decide)
     assert len(feed(dog, [FLAT] * 20)) == 20
     assert heard == ["extraction_failed"] and dog.diagnosis is None
-    dog.reset()
-    feed(dog, [FLAT] * 10, first=21)
-    assert heard == ["extraction_failed"] * 2
+
+
+def test_the_handler_can_stop_without_a_checkpoint() -> None:
+    dog = WatchdogCallback(lambda found: "stop")
+    step, control = feed(dog, [FLAT] * 20)[-1]
+    assert step == 7 and control.should_training_stop and not control.should_save
+
+
+def test_most_groups_dead_is_told_to_a_handler_and_stops_nothing_by_itself() -> None:
+    starving = [{**row, "reward": 0.5 + (i % 5) / 40, "frac_reward_zero_std": 0.75} for i, row in enumerate(GOOD)]
+    for row in starving:
+        row["outcomes/right"] = 0.5
+    heard: list[str] = []
+
+    def decide(found: Diagnosis) -> Decision:
+        heard.append(f"{found.verdict}: {found.headline[:3]}")
+        return "go_on"
+
+    feed(WatchdogCallback(decide), starving)
+    assert heard == [f"{STARVING}: 75%"]
+    alone = WatchdogCallback()
+    feed(alone, starving)
+    assert alone.diagnosis is None
+
+
+def test_within_a_generation_window_nothing_is_decided() -> None:
+    assert feed(WatchdogCallback(window=4), [FLAT] * 20)[-1][0] == 16  # judged at 4, 8, 12, 16; three equal verdicts
+
+
+def test_rows_before_a_remedy_are_forgotten() -> None:
+    dog = WatchdogCallback(forget_before=6)
+    history = [{**FLAT, "step": i} for i in range(1, 9)]
+    dog.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=8, log_history=history), TrainerControl())
+    assert [row["step"] for row in dog.rows] == [7, 8]
 
 
 def test_evaluation_and_summary_rows_do_not_count() -> None:
