@@ -3,6 +3,7 @@
 - `artifacts/<stage>/<fingerprint>/manifest.json`: the commit mark
 - `artifacts/<stage>/<fingerprint>/files/...` (object stores: `files-<random>/...`, one per upload)
 - `runs/<run id>.json` and the like: records
+- `registry/<name>/<number>.json`: events of a promoted model; see `artifacts.registry`
 - `locks/`, `.staging/`: local stores only
 """
 
@@ -78,6 +79,9 @@ class Backend(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """All or nothing."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file that is not there yet, all or nothing; False if there is one. Of several that try, one succeeds."""
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""

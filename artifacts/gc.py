@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from artifacts import registry
 from artifacts.backend import MANIFEST, PUBLISH_LOCK, Backend, Stat, artifact_keys, artifact_path
 from artifacts.locks import file_lock
 from artifacts.manifest import DamagedManifest, Manifest, NewerManifest, parse_manifest, raw_manifest
@@ -46,6 +47,7 @@ def collect(
     keep_last: int | None,
     older_than: timedelta | None,
     grace: timedelta,
+    kept_versions: int,
     dry_run: bool,
 ) -> list[Removed]:
     """Delete artifacts and leftovers; return what was (or with `dry_run` would be) deleted.
@@ -54,16 +56,21 @@ def collect(
     `keep`, it is not among the `keep_last` newest of its stage, it finished longer than `older_than` ago, and no
     artifact that stays has it among its ancestors. Without a rule only leftovers go: files without a valid
     manifest whose newest file is older than `grace` (younger ones may be an upload in progress), and staging
-    folders of dead processes. Artifacts of a newer pipeline version stay, with their parents.
+    folders of dead processes. Artifacts of a newer pipeline version stay, with their parents; so do those that the
+    registry points to (candidate, production, the newest `kept_versions` former productions), with their ancestors.
 
     A run in progress uses artifacts that nothing refers to yet: put their fingerprints into `keep`, or choose
     `older_than` above the length of a run.
     """
     whole, protected, leftover = _survey(backend)
-    doomed = _doomed(whole, protected, set(keep), keep_last, older_than)
+    promoted = registry.referenced(store, kept_versions)
+    doomed = _doomed(whole, protected | promoted, set(keep), keep_last, older_than)
     removed = []
     for manifest in doomed:
         with _no_commit(backend, dry_run):
+            if not dry_run and registry.referenced(store, kept_versions) != promoted:
+                log.warning("a model was promoted meanwhile; the other artifacts are left for the next gc")
+                break
             if store.lookup(*_key(manifest)) != manifest:  # made again since the survey
                 continue
             if not dry_run:

@@ -12,7 +12,15 @@ from artifacts.faults import translated
 from artifacts.hashing import VERIFIED, check_files, hash_files, refresh_verified, scan_folder, write_verified
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft, complete
-from artifacts.staging import place_files, remove_folder, staging_folder, sweep, sync_folder, write_file
+from artifacts.staging import (
+    create_file,
+    place_files,
+    remove_folder,
+    staging_folder,
+    sweep,
+    sync_folder,
+    write_file,
+)
 from tasks.errors import PipelineError, StoreError
 
 log = logging.getLogger(__name__)
@@ -43,6 +51,10 @@ class LocalBackend:
     def write(self, path: str, data: bytes) -> None:
         with translated(self.uri(path), "write the file"):
             write_file(self.root / path, data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        with translated(self.uri(path), "write the file"):
+            return create_file(self.root / path, data, self.lock_folder / "create.lock")
 
     def delete(self, path: str) -> None:
         with translated(self.uri(path), "delete the file"):

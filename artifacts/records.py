@@ -18,11 +18,13 @@ def write(backend: Backend, path: str, data: Mapping[str, Any]) -> None:
         StoreError: the path does not end in .json, leads out of the store or into `artifacts/`; not JSON.
     """
     name = _record_path(backend, path)
-    try:
-        content = to_bytes(finite_json(dict(data)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"the record is not JSON: {error}", where=backend.uri(name)) from None
-    backend.write(name, content)
+    backend.write(name, _content(backend, name, data))
+
+
+def create(backend: Backend, path: str, data: Mapping[str, Any]) -> bool:
+    """Write a record that is not there yet; False if there is one. Errors as in `write`."""
+    name = _record_path(backend, path)
+    return backend.create(name, _content(backend, name, data))
 
 
 def read(backend: Backend, path: str) -> dict[str, Any] | None:
@@ -54,6 +56,13 @@ def delete(backend: Backend, path: str) -> None:
 def to_bytes(data: Any) -> bytes:
     """Readable JSON, UTF-8; ValueError for NaN."""
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
+def _content(backend: Backend, name: str, data: Mapping[str, Any]) -> bytes:
+    try:
+        return to_bytes(finite_json(dict(data)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"the record is not JSON: {error}", where=backend.uri(name)) from None
 
 
 def _record_path(backend: Backend, path: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from artifacts import registry
 from artifacts.backend import ARTIFACTS, MANIFEST, Backend, artifact_keys
 from artifacts.manifest import MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from tasks.errors import StoreError
@@ -24,6 +25,9 @@ def find(store: Store, backend: Backend, ref: str) -> Manifest:
     """See `Store.find`."""
     text = ref.strip().replace("\0", "")
     name, separator, last = text.rpartition(":")
+    if last in registry.POINTERS and "/" not in name:
+        export = registry.pointer(store, text).export
+        return _by_prefix(store, backend, export.stage, export.fingerprint)
     if text == "latest" or (separator and last == "latest" and "/" not in name):
         return _latest(store, name or None)
     stage, _, prefix = text.rpartition("/")
@@ -34,7 +38,8 @@ def find(store: Store, backend: Backend, ref: str) -> Manifest:
     raise StoreError(
         f"{ref!r} names no artifact",
         where=store.url,
-        fix="give the path of a manifest, at least 4 digits of a fingerprint, stage/digits, latest or stage:latest",
+        fix="give the path of a manifest, at least 4 digits of a fingerprint, stage/digits, latest, stage:latest or "
+        "production",
     )
 
 

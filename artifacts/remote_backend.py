@@ -93,6 +93,27 @@ class RemoteBackend:
         with self._translated(path, "write the file"):
             self._call("pipe_file", self._at(path), data)
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Exclusive between hosts where the object store has conditional writes (S3's If-None-Match); elsewhere only
+        between the processes of one host."""
+        with file_lock(self.lock_folder / "create.lock"):
+            if self.read(path) is not None:
+                return False
+            try:
+                with self._translated(path, "write the file"):
+                    self._call("pipe_file", self._at(path), data, mode="create")
+                return True
+            except PipelineError as error:
+                stored = self.read(path)
+                if stored is not None:
+                    # Ours, if the answer to the first attempt was lost and a second one found the file.
+                    return stored == data
+                if error.retryable:
+                    raise
+                log.debug("conditional write refused: %s", error)
+            self.write(path, data)
+            return True
+
     def delete(self, path: str) -> None:
         with self._translated(path, "delete the file"):
             try:

@@ -129,6 +129,31 @@ def unchanged(file: SourceFile) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write all of `data` to `path` or nothing, surviving a power cut."""
+    with _written_aside(path, data) as temporary:
+        os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def create_file(path: Path, data: bytes, lock: Path) -> bool:
+    """Write all of `data` to a `path` that does not exist yet, surviving a power cut; False if it exists.
+
+    A hard link is what makes it exclusive; where there are none, the lock does.
+    """
+    with _written_aside(path, data) as temporary, file_lock(lock):
+        try:
+            if path.exists():
+                return False
+            if not _link(temporary, path):
+                os.rename(temporary, path)
+        except FileExistsError:
+            return False
+    sync_folder(path.parent)
+    return True
+
+
+@contextmanager
+def _written_aside(path: Path, data: bytes) -> Iterator[Path]:
+    """A hidden file beside `path` with all of `data`, on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}-{secrets.token_hex(6)}")
     try:
@@ -136,12 +161,10 @@ def write_file(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        yield temporary
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from artifacts import gc as collector
 from artifacts import records, refs
-from artifacts.backend import INVALID, MANIFEST, Backend, artifact_keys, artifact_path
+from artifacts.backend import INVALID, MANIFEST, PUBLISH_LOCK, Backend, artifact_keys, artifact_path
 from artifacts.faults import Redactor, translated
 from artifacts.hashing import free_bytes
 from artifacts.local_backend import LocalBackend
@@ -32,6 +32,7 @@ from artifacts.manifest import (
     NewerManifest,
     parse_manifest,
 )
+from artifacts.registry import KEPT_VERSIONS
 from artifacts.remote_backend import RemoteBackend
 from tasks.errors import StoreError
 
@@ -161,7 +162,7 @@ class Store:
 
     def find(self, ref: str) -> Manifest:
         """The artifact that a user means: path or URL of a manifest, `latest`, `stage:latest`, a fingerprint or its
-        beginning, or `stage/beginning`.
+        beginning, `stage/beginning`, or the export behind `production`, `candidate` or `<model name>:production`.
 
         Raises:
             StoreError: none or several fit; the candidates are named.
@@ -182,11 +183,19 @@ class Store:
         keep_last: int | None = None,
         older_than: timedelta | None = None,
         grace: timedelta = timedelta(days=1),
+        kept_versions: int = KEPT_VERSIONS,
         dry_run: bool = False,
     ) -> builtins.list[collector.Removed]:
         """Delete what nobody needs; see `artifacts.gc.collect`."""
         return collector.collect(
-            self, self._backend, keep=keep, keep_last=keep_last, older_than=older_than, grace=grace, dry_run=dry_run
+            self,
+            self._backend,
+            keep=keep,
+            keep_last=keep_last,
+            older_than=older_than,
+            grace=grace,
+            kept_versions=kept_versions,
+            dry_run=dry_run,
         )
 
     def check_writable(self) -> None:
@@ -203,6 +212,26 @@ class Store:
     def write_record(self, path: str, data: Mapping[str, Any]) -> None:
         """Write a JSON record such as `runs/<run id>.json`, all or nothing. NaN becomes null."""
         records.write(self._backend, path, data)
+
+    def create_record(self, path: str, data: Mapping[str, Any], *, needs: Collection[tuple[str, str]] = ()) -> bool:
+        """Write a record that is not there yet; False if there is one. Of several that try at once, one succeeds.
+
+        Args:
+            needs: (stage, fingerprint) of artifacts that the record refers to; gc deletes none of them meanwhile.
+
+        Raises:
+            StoreError: (cause `artifact_gone`) one of them is not there.
+        """
+        with file_lock(self._backend.lock_folder / PUBLISH_LOCK):
+            gone = [f"{stage}/{key[:16]}" for stage, key in needs if self.lookup(stage, key) is None]
+            if gone:
+                raise StoreError(
+                    f"{', '.join(gone)} is not in the store any more",
+                    where=self.url,
+                    fix="run the pipeline again, or choose another version",
+                    cause="artifact_gone",
+                )
+            return records.create(self._backend, path, data)
 
     def read_record(self, path: str) -> dict[str, Any] | None:
         """A record, or None if there is none. StoreError if it is damaged."""

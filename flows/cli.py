@@ -15,8 +15,9 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
+from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
+from flows.models_cli import models_app
 from flows.preflight_cli import preflight
 from pipeline_config.loading import profiles
 from pipeline_config.pipeline import PipelineConfig
@@ -31,6 +32,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Show settings, their bounds
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(config_app, name="config")
 app.add_typer(reward_app, name="reward")
+app.add_typer(models_app, name="models")
 app.command()(grade)
 app.command()(doctor)
 app.command()(preflight)
@@ -155,12 +157,6 @@ def report(
 
 
 StoreUrl = Annotated[str | None, typer.Option("--store", help="Store folder or URL; default <run.home>/store.")]
-
-
-def opened(url: str | None, home: str = "grpo-runs") -> Any:
-    from artifacts.store import open_store
-
-    return open_store(url or str(Path(home).resolve() / "store"))
 
 
 @artifacts_app.command("ls")

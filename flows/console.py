@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.markup import escape
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import PipelineError
+
+if TYPE_CHECKING:
+    from artifacts.store import Store
 
 # Before anything imports Prefect: nothing of a local run should try to reach the network.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -48,3 +51,10 @@ def user_errors() -> Iterator[None]:
 
 def configured(profile: str, files: list[Path] | None, sets: list[str] | None) -> PipelineConfig:
     return load_config(profile, files or [], sets or [])
+
+
+def opened(url: str | None, home: str = "grpo-runs") -> Store:
+    """The store at a path or URL, or the one of runs in this folder."""
+    from artifacts.store import open_store
+
+    return open_store(url or str(Path(home).resolve() / "store"))

@@ -12,6 +12,7 @@ from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.model import ModelConfig
+from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
 from pipeline_config.training import MAX_BATCH, MAX_GROUP, GateSettings, GRPOSettings, SFTSettings, VLLMSettings
 
@@ -35,6 +36,8 @@ class PipelineConfig(Section):
     """Held-out evaluation."""
     export: ExportConfig = ExportConfig()
     """GGUF export."""
+    promotion: PromotionConfig = PromotionConfig()
+    """When the trained model replaces the one in production; changes no stage's result."""
     vllm: VLLMSettings = VLLMSettings()
     """Rollout engine on a GPU."""
     run: RunConfig = RunConfig()

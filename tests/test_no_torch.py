@@ -8,6 +8,7 @@ import sys
 MODULES = (
     "flows.cli",
     "flows.inspect_cli",
+    "flows.models_cli",
     "flows.preflight_cli",
     "flows.pipeline",
     "flows.carry_out",
@@ -18,6 +19,7 @@ MODULES = (
     "tasks.plan",
     "tasks.chain",
     "tasks.storage",
+    "tasks.promote.evaluation",
     "tasks.preflight.local",
     "tasks.models.resolve",
     "tasks.format_gate.measure",
@@ -30,6 +32,7 @@ MODULES = (
     "tasks.dataset.identity",
     "pipeline_config.loading",
     "artifacts.store",
+    "artifacts.registry",
     "artifacts.gc",
     "artifacts.remote_backend",
 )

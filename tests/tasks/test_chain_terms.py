@@ -119,6 +119,11 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "vllm.gpu_memory_utilization=0.5",
         "vllm.sleep_mode=true",
         "run.backend=trl",
+        "promotion.name=nightly",
+        "promotion.rule=non_inferiority",
+        "promotion.alpha=0.01",
+        "promotion.margin=0.1",
+        "promotion.floor=0.5",
     ],
 )
 def test_what_reruns_nothing(reruns: Any, override: str) -> None:

@@ -1,0 +1,43 @@
+"""Score a model of earlier days under today's frozen spec, by the evaluation stage itself and with its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from artifacts.manifest import Manifest
+from pipeline_config.pipeline import PipelineConfig
+from tasks.chain import EVALUATE_GRPO
+from tasks.errors import ConfigError
+from tasks.promote.versions import artifact
+from tasks.stage import Outcome, Settings, execute
+
+RunStage = Callable[..., Outcome]
+"""`tasks.stage.execute`, or the Prefect task around it (`flows.stage_task.run_stage`)."""
+
+
+def evaluator(settings: Settings, run_stage: RunStage = execute) -> Callable[[Manifest, Manifest], Manifest]:
+    """(model, evaluation) -> the evaluation of `model` on the problems and settings of `evaluation`.
+
+    Args:
+        settings: where and how stages run; its `run` section is used, all else is the evaluation's own configuration.
+        run_stage: how the stage is carried out.
+    """
+
+    def evaluate(model: Manifest, like: Manifest) -> Manifest:
+        try:
+            recorded = PipelineConfig.model_validate(like.config)
+        except ValidationError as error:
+            raise ConfigError(
+                f"the configuration of the evaluation is not of this version of the pipeline: {error.errors()[0]['msg']}",
+                where=f"{like.stage}/{like.fingerprint[:16]}",
+                fix="run the pipeline again, so that the new model is evaluated by this version",
+            ) from error
+        config = recorded.model_copy(update={"run": settings.config.run})
+        here = Settings(config, settings.store, settings.run_id, settings.log, settings.warn, settings.on_progress)
+        parents = {"grpo": model, "dataset": artifact(settings.store, like.parents["dataset"])}
+        settings.log(f"production was evaluated under another spec; it is evaluated again: {model.fingerprint[:16]}")
+        return run_stage(EVALUATE_GRPO, here, parents, force=False).manifest
+
+    return evaluate

@@ -1,0 +1,85 @@
+"""Versions as a run leaves them: dataset, model, evaluation and export artifacts with a few bytes in place of weights."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.fingerprint import fingerprint
+from artifacts.manifest import Manifest, ManifestDraft
+from artifacts.store import Store, open_store
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SPEC = {"problems": "eval.parquet", "max_new_tokens": 48}
+_counter = itertools.count()
+
+MakeVersion = Callable[..., Manifest]
+
+
+def make_version(
+    store: Store,
+    scratch: Path,
+    mark: str,
+    right: Sequence[bool],
+    *,
+    spec: dict[str, Any] | None = None,
+    verdict: str = "released",
+    weights: str = "",
+) -> Manifest:
+    """Store a version whose model answered problem i rightly if `right[i]`; returns its export artifact."""
+
+    def commit(stage: str, files: dict[str, str], parents: dict[str, Manifest], **fields: Any) -> Manifest:
+        out = scratch / f"out-{next(_counter)}"
+        out.mkdir(parents=True)
+        for name, text in files.items():
+            (out / name).write_text(text)
+        terms = fields.pop("terms", {"mark": mark if stage != "dataset" else ""}) | {"stage": stage}
+        draft = ManifestDraft(
+            stage=stage,
+            stage_version=1,
+            fingerprint=fingerprint(terms),
+            terms=terms,
+            parents={name: parent.as_parent() for name, parent in parents.items()},
+            started_at=NOON,
+            finished_at=NOON,
+            duration_s=1.0,
+            **fields,
+        )
+        return store.commit(draft, out)
+
+    dataset = commit("dataset", {"eval.parquet": "problems"}, {})
+    model = commit("grpo", {"model.safetensors": weights or f"weights {mark}"}, {"dataset": dataset})
+    items = "".join(json.dumps({"id": str(i), "right": value}) + "\n" for i, value in enumerate(right))
+    evaluation = commit(
+        "evaluate_grpo",
+        {"items.jsonl": items, "scores.json": "{}"},
+        {"grpo": model, "dataset": dataset},
+        terms={"model": mark, "libraries": {"torch": mark}, **(spec or SPEC)},
+    )
+    return commit(
+        "export",
+        {"model-f16.gguf": f"gguf {mark}"},
+        {"grpo": model, "dataset": dataset, "evaluate_grpo": evaluation},
+        metrics={"f16": {"verdict": verdict}},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def version(store: Store, tmp_path: Path) -> MakeVersion:
+    """`version("a", [True, False, ...])` into `store`."""
+
+    def make(mark: str, right: Sequence[bool], **more: Any) -> Manifest:
+        return make_version(store, tmp_path, mark, right, **more)
+
+    return make

@@ -1,0 +1,145 @@
+"""Real processes: promotions at once, and kill -9 before every change to the disk. No state is ever half-written."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from artifacts import registry
+from artifacts.store import Store, open_store
+from pipeline_config.promotion import PromotionConfig
+from tasks.promote import promote, rollback
+
+WEAK = [True] * 40 + [False] * 60
+BETTER = [True] * 60 + [False] * 40
+BEST = [True] * 80 + [False] * 20
+RULE = PromotionConfig()
+CHANGES = ["link", "rename", "replace", "fsync", "unlink"]
+
+
+def in_production(store: Store) -> str | None:
+    newest = registry.current(store, "tiny")
+    return newest.production.export.fingerprint if newest and newest.production else None
+
+
+def checked(store: Store) -> list[registry.Event]:
+    """The whole history, oldest first; every event follows from the one before it."""
+    events = list(registry.history(store, "tiny"))[::-1]
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    before = None
+    for event in events:
+        if event.kind == "promoted":
+            assert event.production == event.subject and event.promoted_by == event.number
+            assert event.replaced == (before.promoted_by if before else None)
+        elif event.kind != "rolled_back":
+            assert event.production == (before.production if before else None)
+        before = event
+    return events
+
+
+def promoting(url: str, ref: str, start: Any, results: Any) -> None:
+    start.wait()
+    results.put((ref, promote(open_store(url), ref, RULE, "tiny").outcome))
+
+
+def test_two_promotions_at_once(store: Store, version: Any) -> None:
+    """Whichever comes second is compared with the winner: the better of the two is in production in the end."""
+    promote(store, version("weak", WEAK).fingerprint, RULE, "tiny")
+    better, best = version("better", BETTER), version("best", BEST)
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(2), context.Queue()
+    processes = [
+        context.Process(target=promoting, args=(store.url, item.fingerprint, start, results)) for item in (better, best)
+    ]
+    for process in processes:
+        process.start()
+    outcomes = dict(results.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join(timeout=60)
+    assert outcomes[best.fingerprint] == "promoted" and in_production(store) == best.fingerprint
+    events = checked(store)
+    assert sorted(event.kind for event in events[2:] if event.kind != "proposed") in (
+        ["promoted", "promoted"],
+        ["promoted", "refused"],
+    )
+    assert outcomes[better.fingerprint] == (
+        "promoted" if len([e for e in events if e.kind == "promoted"]) == 3 else "refused"
+    )
+
+
+def killed_before(number: int, work: Callable[[], object]) -> bool:
+    """Run `work` in a forked process that is killed (-9) just before its `number`-th change to the disk.
+
+    Returns:
+        whether it was killed; False when `work` ended before that.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        left = number
+
+        def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return original(*args, **kwargs)
+
+            return call
+
+        try:
+            for name in CHANGES:
+                setattr(os, name, counted(getattr(os, name)))
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("what", ["promotion", "rollback"])
+def test_kill_9_at_any_moment(store: Store, version: Any, what: str) -> None:
+    weak, better = version("weak", WEAK), version("better", BETTER)
+    promote(store, weak.fingerprint, RULE, "tiny")
+    if what == "rollback":
+        promote(store, better.fingerprint, RULE, "tiny")
+    old, new = (weak, better) if what == "promotion" else (better, weak)
+
+    def work() -> None:
+        if what == "promotion":
+            promote(store, better.fingerprint, RULE, "tiny")
+        else:
+            rollback(store, "tiny")
+
+    assert store.root is not None
+    log = store.root / "registry" / "tiny"
+    start = {path.name: path.read_bytes() for path in log.iterdir()}
+    moved, kinds, number = [], set(), 0
+    killed = True
+    while killed:
+        number += 1
+        assert number < 60
+        killed = killed_before(number, work)
+        kinds.add(tuple(event.kind for event in checked(store)))
+        assert in_production(store) in (old.fingerprint, new.fingerprint)
+        moved.append(in_production(store) == new.fingerprint)
+        if killed and not moved[-1]:
+            # The same call again goes on from there.
+            work()
+            assert in_production(store) == new.fingerprint
+            checked(store)
+        for path in log.iterdir():
+            if path.name not in start:
+                path.unlink()
+    assert moved == sorted(moved) and not moved[0] and moved[-1], "the pointer moves in one moment"
+    assert len(kinds) == (3 if what == "promotion" else 2)  # before, (proposed), after
