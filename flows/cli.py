@@ -15,6 +15,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
+from flows.chat_cli import chat
 from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
 from flows.models_cli import models_app
@@ -33,6 +34,7 @@ app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(config_app, name="config")
 app.add_typer(reward_app, name="reward")
 app.add_typer(models_app, name="models")
+app.command()(chat)
 app.command()(grade)
 app.command()(doctor)
 app.command()(preflight)
