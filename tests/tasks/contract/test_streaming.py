@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_config.contract import ContractConfig
@@ -41,6 +41,7 @@ def test_without_tags_everything_is_reasoning() -> None:
     assert joined([]) == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*CONTRACT.tags, *"<>a1\n", "<end", "</SOL"]), max_size=12), st.data())
 def test_the_cuts_do_not_matter(texts: list[str], data: st.DataObject) -> None:
     whole = "".join(texts)

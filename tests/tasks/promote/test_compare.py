@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_config.promotion import PromotionConfig
@@ -93,6 +93,7 @@ def test_other_problems_or_another_spec_are_not_compared() -> None:
         compare(first, of([True]), 0.05)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 80), st.floats(0.001, 0.3))
 def test_equal_models_are_promoted_less_often_than_alpha(differing: int, alpha: float) -> None:
     """Exact size: over all ways in which equally good models can differ."""
