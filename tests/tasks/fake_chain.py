@@ -40,6 +40,11 @@ if what == "break":
     error = {"exit_code": 75, "cause": "network", "message": "the hub was gone", "where": "step 3", "fix": "wait"}
     (work / "error.json").write_text(json.dumps(error))
     sys.exit(75)
+if what == "again":
+    behave.unlink()
+    saved.write_text("4")
+    (work / "error.json").write_text(json.dumps({"exit_code": 76, "cause": "late_nan", "message": "remedy 1 at step 4"}))
+    sys.exit(76)
 if what == "die":
     (out / "half.txt").write_text("half of")
     os.kill(os.getpid(), 9)

@@ -161,6 +161,13 @@ def test_a_retry_resumes_and_counts_its_attempts(bench: Any) -> None:
     assert log.splitlines() == ["working, resumed from None", "working, resumed from 3"]
 
 
+def test_a_stage_that_asks_for_it_is_started_again_at_once(bench: Any) -> None:
+    bench.behave("one", "again")
+    outcome = bench.run()["one"]
+    assert bench.starts()[:2] == ["one 1", "one 2"] and outcome.manifest.resumed_from_step == 4
+    assert "one: remedy 1 at step 4" in bench.lines
+
+
 def test_a_forced_stage_starts_over_once_a_run_and_its_retry_resumes(bench: Any) -> None:
     bench.behave("one", "break")
     with pytest.raises(Retryable):
