@@ -70,7 +70,7 @@ def check_template(tokenizer: Any, contract: ContractConfig, question: str) -> l
     except ModelError as error:
         return [Finding("template.renders", "fail", error.message, error.fix)]
     findings = [Finding("template.renders", "ok", f"{len(ids)} prompt tokens")]
-    findings.append(_check_generation_prompt(prompt, contract))
+    findings.append(_check_generation_prompt(tokenizer, contract, question, prompt))
     findings.append(_check_question(prompt, contract, question))
     findings.append(_check_bos(tokenizer, ids))
     findings.append(_check_same_ids(tokenizer, contract, question, ids))
@@ -97,16 +97,39 @@ def _check_whole(tokenizer: Any, contract: ContractConfig) -> Finding:
     )
 
 
-def _check_generation_prompt(prompt: str, contract: ContractConfig) -> Finding:
+def _check_generation_prompt(tokenizer: Any, contract: ContractConfig, question: str, prompt: str) -> Finding:
+    """The prompt ends with the opening tag, after whatever opens the model's turn in a conversation."""
     name = "template.generation_prompt"
-    if prompt.endswith(contract.reasoning_start):
-        return Finding(name, "ok", f"the prompt ends with {contract.reasoning_start!r}")
-    return Finding(
-        name,
-        "fail",
-        f"the prompt ends with {prompt[-40:]!r} instead of {contract.reasoning_start!r}",
-        "render with the trained template (tasks.contract.prompts.trained_template)",
-    )
+    if not prompt.endswith(contract.reasoning_start):
+        return Finding(
+            name,
+            "fail",
+            f"the prompt ends with {prompt[-40:]!r} instead of {contract.reasoning_start!r}",
+            "render with the trained template (tasks.contract.prompts.trained_template)",
+        )
+    header = _missing_header(tokenizer, contract, question, prompt.removesuffix(contract.reasoning_start))
+    if header:
+        return Finding(
+            name,
+            "fail",
+            f"the template opens the model's turn with {header!r} in a conversation, but not in the generation prompt: "
+            "the model would go on as the user",
+            "give a chat template that honours add_generation_prompt (model.chat_template)",
+        )
+    return Finding(name, "ok", f"the prompt ends with {contract.reasoning_start!r}")
+
+
+def _missing_header(tokenizer: Any, contract: ContractConfig, question: str, prompt: str) -> str:
+    """What a conversation has between the question's turn and the model's words, and the generation prompt lacks."""
+    turns = [*messages(contract, question), {"role": "assistant", "content": contract.reasoning_start}]
+    try:
+        asked = str(tokenizer.apply_chat_template(turns[:-1], tokenize=False, add_generation_prompt=False))
+        whole = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
+    except (jinja2.TemplateError, ValueError, TypeError, KeyError):
+        return ""  # `template.prefix` names it
+    if prompt != asked or not whole.startswith(asked):
+        return ""
+    return whole[len(asked) :].partition(contract.reasoning_start)[0].strip()
 
 
 def _check_question(prompt: str, contract: ContractConfig, question: str) -> Finding:

@@ -1,27 +1,23 @@
-"""The flat line, reproduced with the real trainer through the real GRPO stage: never silent, stopped by its name, checkpoint kept."""
+"""The flat line, reproduced with the real trainer through the real GRPO stage: never silent, stopped by its name, checkpoint kept.
+
+The preflight names the same faults before a chain comes so far (`tests/tasks/preflight/test_preflight_stage.py`), and the gate
+those that only a trained model shows: tags never emitted, no end (`tests/tasks/format_gate/test_measure.py`).
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import flat_lines
 import pytest
+from flat_lines import BARE_TEMPLATE, TAGGED, grpo, logged, sums, with_tokenizer
 
-from pipeline_config.loading import load_config
 from tasks.errors import RunStopped
 from tasks.models.tiny import build_tiny
 from tasks.process.context import StageContext
+from tasks.training import loading
 
 pytest.importorskip("trl")
-
-QUICK = [
-    "grpo.max_steps=15",
-    "grpo.per_device_train_batch_size=16",
-    "grpo.max_completion_length=6",
-    "grpo.save_steps=5",
-]
 
 
 @pytest.fixture(scope="module")
@@ -34,83 +30,87 @@ def never_stops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def without_tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that answers with a digit and ends its turn: no tag, as in the story."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from tasks.contract.prompts import encode_prompt
-    from tasks.training.loading import load_tokenizer
-
-    folder = tmp_path_factory.mktemp("digits")
-    build_tiny(folder / "model", seed=0)
-    config = load_config("tiny")
-    tokenizer = load_tokenizer(folder / "model", config)
-    model = AutoModelForCausalLM.from_pretrained(str(folder / "model"), dtype=torch.float32)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(60):
-        number = step % 10
-        prompt = encode_prompt(tokenizer, config.contract, f"What is {number} + 3?")
-        reply = tokenizer(str(number), add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-        ids = torch.tensor([prompt + reply])
-        labels = torch.tensor([[-100] * len(prompt) + reply])
-        model(input_ids=ids, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(str(folder / "model"))
-    return folder
+    return flat_lines.without_tags(tmp_path_factory.mktemp("digits"))
 
 
-def grpo(sft: Path, work: Path, *overrides: str) -> StageContext:
-    dataset = work / "dataset"
-    dataset.mkdir(parents=True)
-    rows = [{"id": f"p{i}", "question": f"What is {i} + 3?", "answer": str(i + 3), "source": "sum"} for i in range(64)]
-    pq.write_table(pa.Table.from_pylist(rows), dataset / "train.parquet")
-    (work / "out").mkdir()
-    (work / "checkpoints").mkdir()
-    return StageContext(load_config("tiny", overrides=[*QUICK, *overrides]), {"sft": sft, "dataset": dataset}, work)
+@pytest.fixture(scope="module")
+def with_tags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return flat_lines.with_tags(tmp_path_factory.mktemp("tags"))
 
 
-def rewards_logged(ctx: StageContext) -> list[float]:
-    rows = [json.loads(line) for line in ctx.metrics_path.read_text(encoding="utf-8").splitlines()]
-    return [row["reward"] for row in rows]
+def stopped(ctx: StageContext) -> RunStopped:
+    """Run the stage; it must be stopped within ten steps, with a checkpoint."""
+    from tasks.grpo.entry import run
+
+    with pytest.raises(RunStopped) as caught:
+        run(ctx)
+    assert len(logged(ctx)) < 10
+    assert ctx.newest_checkpoint() is not None
+    return caught.value
 
 
 def test_tags_that_are_never_emitted(without_tags: Path, tmp_path: Path) -> None:
-    from tasks.grpo.entry import run
-
     ctx = grpo(without_tags, tmp_path)
-    with pytest.raises(RunStopped) as caught:
-        run(ctx)
-    assert set(rewards_logged(ctx)) == {0.0}  # the flat line
-    assert caught.value.cause == "extraction_failed"
-    assert len(rewards_logged(ctx)) < 10
-    assert ctx.newest_checkpoint() is not None
+    assert stopped(ctx).cause == "extraction_failed"
+    assert set(logged(ctx)) == {0.0}  # the flat line
 
 
 def test_a_model_that_never_stops(never_stops: Path, tmp_path: Path) -> None:
-    from tasks.grpo.entry import run
-
     ctx = grpo(never_stops, tmp_path)
-    with pytest.raises(RunStopped) as caught:
-        run(ctx)
-    assert set(rewards_logged(ctx)) == {0.0}
-    assert caught.value.cause == "truncation_spiral"
+    assert stopped(ctx).cause == "truncation_spiral"
+    assert set(logged(ctx)) == {0.0}
 
 
 def test_a_reward_that_pays_everything_alike(
     without_tags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks.grpo.entry import run
-
     (tmp_path / "flat_reward.py").write_text("def flat(completions, **kwargs):\n    return [-2.0] * len(completions)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    ctx = grpo(
-        without_tags,
-        tmp_path / "work",
-        "grpo.rewards.preset=null",
-        'grpo.rewards.functions=[{path: "flat_reward:flat"}]',
-    )
-    with pytest.raises(RunStopped) as caught:
-        run(ctx)
-    assert set(rewards_logged(ctx)) == {-2.0}
-    assert caught.value.cause == "extraction_failed"
+    functions = ["grpo.rewards.preset=null", 'grpo.rewards.functions=[{path: "flat_reward:flat"}]']
+    ctx = grpo(without_tags, tmp_path / "work", *functions)
+    assert stopped(ctx).cause == "extraction_failed"
+    assert set(logged(ctx)) == {-2.0}
+
+
+def test_tags_registered_as_special_tokens(with_tags: Path, tmp_path: Path) -> None:
+    # The model writes every tag, and the trainer's decode takes each away.
+    tokenizer, contract = flat_lines.load(with_tags)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(contract.tags)})
+    ctx = grpo(with_tokenizer(with_tags, tmp_path / "sft", tokenizer), tmp_path / "work", *TAGGED, rows=sums("1234"))
+    error = stopped(ctx)
+    assert error.cause == "extraction_failed" and "registered as special tokens" in error.fix
+    assert set(logged(ctx)) == {0.0}
+
+
+def test_a_template_without_a_generation_prompt(
+    with_tags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in the story: nothing opens the model's turn, so that it goes on as the user would.
+    tokenizer, _ = flat_lines.load(with_tags)
+    tokenizer.chat_template = BARE_TEMPLATE
+    monkeypatch.setattr(loading, "trained_template", lambda template, contract: template)
+    ctx = grpo(with_tokenizer(with_tags, tmp_path / "sft", tokenizer), tmp_path / "work", *TAGGED, rows=sums("1234"))
+    assert stopped(ctx).cause == "extraction_failed"
+    assert max(logged(ctx)) < 0.05
+
+
+def test_zero_golds(with_tags: Path, tmp_path: Path) -> None:
+    ctx = grpo(with_tags, tmp_path, *TAGGED, rows=sums("0"))
+    error = stopped(ctx)
+    assert error.cause == "all_wrong" and "gold" in error.fix
+    assert max(logged(ctx)) <= 0.25  # what the format alone is worth
+
+
+def test_grouped_golds_under_the_tutorials_rewards(with_tags: Path, tmp_path: Path) -> None:
+    ctx = grpo(with_tags, tmp_path, *TAGGED, "grpo.rewards.preset=self_llm", rows=sums("1,234"))
+    error = stopped(ctx)
+    assert error.cause == "extraction_failed" and "right and wrong answers are there" in error.message
+    assert 0.2 < logged(ctx, "outcomes/right")[0] < 0.8  # half of the answers are right, and all are paid alike
+
+
+def test_grouped_golds_under_the_default_reward(with_tags: Path, tmp_path: Path) -> None:
+    from tasks.grpo.entry import run
+
+    ctx = grpo(with_tags, tmp_path, *TAGGED, "grpo.max_steps=2", rows=sums("1,234"))
+    run(ctx)
+    assert min(logged(ctx)) > 0.4 and min(logged(ctx, "reward_std")) > 0.2

@@ -63,6 +63,18 @@ def test_a_template_without_a_generation_prompt(
     assert "instead of '<start_working_out>'" in found["template.generation_prompt"].evidence
 
 
+def test_a_template_that_ignores_add_generation_prompt(
+    make_tokenizer: Any, contract: ContractConfig, encoded: Encoded, chatml: str
+) -> None:
+    bare = chatml.partition("{% if add_generation_prompt")[0]
+    found = failed(check_prompts(make_tokenizer(bare), contract, encoded))
+    assert set(found) == {"template.generation_prompt"}
+    assert "'<|im_start|>assistant'" in found["template.generation_prompt"].evidence
+    # A template that writes the model's words without any header has nothing to open its turn with.
+    plain = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
+    assert not failed(check_prompts(make_tokenizer(plain), contract, encoded))
+
+
 def test_a_template_that_adds_bos_twice(
     make_tokenizer: Any, contract: ContractConfig, encoded: Encoded, chatml: str
 ) -> None:

@@ -121,30 +121,37 @@ def test_too_few_problems_for_one_step(stage: Any) -> None:
     assert (type(error), error.cause) == (ConfigError, "config.rows")
 
 
-def test_tags_registered_as_special_tokens(stage: Any, tiny: Path, tmp_path: Path) -> None:
+def with_tokenizer(tiny: Path, folder: Path, change: Callable[[Any], None]) -> Path:
+    """The model's artifact with a changed tokenizer."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(tiny / "model"))
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<SOLUTION>", "</SOLUTION>"]})
-    model = tmp_path / "artifact" / "model"
-    tokenizer.save_pretrained(str(model))
+    change(tokenizer)
+    tokenizer.save_pretrained(str(folder / "model"))
     for name in ("config.json", "model.safetensors"):
-        (model / name).write_bytes((tiny / "model" / name).read_bytes())
-    error = stopped(stage(model=model.parent))
+        (folder / "model" / name).write_bytes((tiny / "model" / name).read_bytes())
+    return folder
+
+
+def test_tags_registered_as_special_tokens(stage: Any, tiny: Path, tmp_path: Path) -> None:
+    def register(tokenizer: Any) -> None:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<SOLUTION>", "</SOLUTION>"]})
+
+    error = stopped(stage(model=with_tokenizer(tiny, tmp_path / "artifact", register)))
     assert (type(error), error.cause, error.exit_code) == (ModelError, "tag.answer_start", 12)
+
+
+def test_a_template_without_a_generation_prompt(stage: Any, tiny: Path, tmp_path: Path) -> None:
+    def cut(tokenizer: Any) -> None:
+        tokenizer.chat_template = tokenizer.chat_template.partition("{%- if add_generation_prompt")[0]
+
+    error = stopped(stage(model=with_tokenizer(tiny, tmp_path / "artifact", cut)))
+    assert (type(error), error.cause) == (ModelError, "template.generation_prompt")
 
 
 @pytest.mark.parametrize(("missing", "cause"), [("chat_template", "no_chat_template"), ("eos_token", "no_eos")])
 def test_a_tokenizer_that_lacks_something(stage: Any, tiny: Path, tmp_path: Path, missing: str, cause: str) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(tiny / "model"))
-    setattr(tokenizer, missing, None)
-    model = tmp_path / "artifact" / "model"
-    tokenizer.save_pretrained(str(model))
-    for name in ("config.json", "model.safetensors"):
-        (model / name).write_bytes((tiny / "model" / name).read_bytes())
-    ctx = stage(model=model.parent)
+    ctx = stage(model=with_tokenizer(tiny, tmp_path / "artifact", lambda tokenizer: setattr(tokenizer, missing, None)))
     error = stopped(ctx)
     assert (type(error), error.cause) == (ModelError, cause)
     assert findings(ctx)["export.dry_run"]["status"] == "not_measured"
@@ -156,6 +163,11 @@ def test_bad_rewards(stage: Any, user_module: str) -> None:
     error = stopped(ctx)
     assert (type(error), error.cause) == (ConfigError, "rewards.no_exception")
     assert findings(ctx)["data.gold_scores_maximum"]["status"] == "not_measured"
+
+
+def test_a_constant_reward(stage: Any, user_module: str) -> None:
+    function = f"grpo.rewards.functions=[{{path: '{user_module}:constant'}}]"
+    assert stopped(stage("grpo.rewards.preset=null", function)).cause == "rewards.two_outcomes"
 
 
 def test_a_reward_that_cannot_be_loaded(stage: Any, user_module: str) -> None:
