@@ -12,6 +12,7 @@ from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.model import ModelConfig
+from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
 from pipeline_config.training import MAX_BATCH, MAX_GROUP, GateSettings, GRPOSettings, SFTSettings, VLLMSettings
@@ -26,6 +27,8 @@ class PipelineConfig(Section):
     """Tags and system prompt."""
     data: DataConfig = DataConfig()
     """Problems, golds and worked traces."""
+    preflight: PreflightConfig = PreflightConfig()
+    """What is checked before anything trains."""
     sft: SFTSettings = SFTSettings()
     """Supervised fine-tuning."""
     gate: GateSettings = GateSettings()

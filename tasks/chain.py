@@ -136,6 +136,7 @@ def preflight_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
             "rewards": reward_terms(config),
         },
         "export": config.export.formats,
+        "reward_audit": config.preflight.reward_audit,
         "eval_completion": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
         "max_context": config.model.max_context,
         "trained_by": [backend_of(config, config.sft), backend_of(config, config.grpo)],

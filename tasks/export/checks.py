@@ -101,7 +101,7 @@ def prove(
     try:
         findings = _weights(source, file, progress, label)
         with LlamaFile(file, n_ctx=n_ctx, parallel=settings.parallel, threads=settings.threads) as llama:
-            findings = _questions(llama, tokenizer, contract, problems[: settings.parity_problems]) + findings
+            findings = check_questions(llama, tokenizer, contract, problems[: settings.parity_problems]) + findings
             if reference:
                 findings.append(_log_probabilities(llama, quantization, reference))
             if any(finding.status == "fail" for finding in findings):
@@ -147,7 +147,7 @@ def _weights(source: Path | None, file: Path, progress: Progress, label: str) ->
     return [proof.check_tensors(errors)]
 
 
-def _questions(
+def check_questions(
     llama: LlamaFile, tokenizer: Any, contract: ContractConfig, problems: Sequence[Problem]
 ) -> list[Finding]:
     """Template, EOS, BOS and token ids: the file is asked the question that training asked."""

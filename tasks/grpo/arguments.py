@@ -86,4 +86,5 @@ def wanted_arguments(settings: GRPOSettings) -> dict[str, Any]:
         "loss_type scale_rewards epsilon mask_truncated_completions"
     )
     data = settings.model_dump(mode="json")
-    return {name: data[name] for name in names.split()}
+    wanted = {name: data[name] for name in names.split()}
+    return {**wanted, "epsilon_high": settings.epsilon if settings.epsilon_high is None else settings.epsilon_high}

@@ -27,6 +27,7 @@ from tasks.export.convert import estimate_bytes
 from tasks.findings import Finding
 from tasks.models import model_folder
 from tasks.preflight import data, machine, memory, prompts, settings, verdict
+from tasks.preflight.backend import check_backend
 from tasks.preflight.export import check_export
 from tasks.preflight.rewards import check_rewards
 from tasks.preflight.shape import read_config, shape_of
@@ -175,7 +176,7 @@ def _settings(preflight: Preflight) -> list[Finding]:
         *settings.check_choices(grpo, GRPOTrainer, preflight.vllm),
         *settings.check_batch(grpo, devices, len(preflight.tables["train"])),
         settings.check_sampling(grpo, preflight.vllm),
-        settings.check_backend(config, backend_of(config, grpo)),
+        check_backend(grpo, backend_of(config, grpo)),
         *settings.check_devices(config, len(preflight.machine.gpus), torch.version.cuda is not None),
         *settings.check_adapter("sft", config.sft, preflight.shape.linear),
         *settings.check_adapter("grpo", grpo, preflight.shape.linear),
@@ -231,7 +232,7 @@ def _rewards(preflight: Preflight) -> list[Finding]:
     with build_rewards(
         config.grpo.rewards, config.contract, max_completion_length=config.grpo.max_completion_length, eos_ids=eos
     ) as rewards:
-        found = check_rewards(rewards, config.grpo.rewards, config.contract, rows)
+        found = check_rewards(rewards, config.grpo.rewards, config.contract, rows, config.preflight.reward_audit)
         if any(finding.name == "rewards.no_exception" and finding.status == "fail" for finding in found):
             gold = Finding("data.gold_scores_maximum", "not_measured", "the rewards fail; see rewards.no_exception")
         else:

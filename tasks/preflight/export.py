@@ -136,7 +136,7 @@ def compare_prompts(file: Path, config: PipelineConfig, tokenizer: Any, question
         for i, question in enumerate(questions)
     ]
     with LlamaFile(file, n_ctx=64, parallel=1, threads=1) as llama:
-        found = checks._questions(llama, tokenizer, contract, problems)
+        found = checks.check_questions(llama, tokenizer, contract, problems)
     return [dataclasses.replace(finding, name=f"export.{finding.name}") for finding in found]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from pipeline_config.contract import ContractConfig
 from pipeline_config.rewards import RewardConfig
@@ -24,13 +24,21 @@ FATAL = frozenset({"no_exception", "finite", "two_outcomes", "gold_scores_maximu
 ORDER = frozenset(
     {"gold_scores_maximum", "right_above_wrong", "wrong_above_hedged", "wrong_above_malformed", "longer_never_higher"}
 )
-"""Audit checks that the preset `self_llm` fails by design: its values are the tutorial's."""
+"""Audit checks of the order. The preset `self_llm` fails them by design: its values are the tutorial's. The user may accept such
+faults (`preflight.reward_audit`)."""
 
 
 def check_rewards(
-    rewards: Rewards, config: RewardConfig, contract: ContractConfig, rows: Sequence[Mapping[str, Any]]
+    rewards: Rewards,
+    config: RewardConfig,
+    contract: ContractConfig,
+    rows: Sequence[Mapping[str, Any]],
+    order_faults: Literal["fail", "warn"] = "fail",
 ) -> list[Finding]:
     """One finding per check of the audit, named `rewards.<check>`.
+
+    Args:
+        order_faults: what a wrong order is (`preflight.reward_audit`); a reward that cannot teach at all fails in any case.
 
     The presets are asked the audit's own problems too; a function of the user's may be made for the run's kind of
     problem alone, so it is asked only those.
@@ -38,10 +46,10 @@ def check_rewards(
     own = own_problems(rows)
     problems = list(own) if config.functions and own else [*own, *PROBLEMS]
     report = audit_rewards(rewards, contract, problems=problems)
-    return [_judged(finding, config) for finding in report.findings]
+    return [_judged(finding, config, order_faults) for finding in report.findings]
 
 
-def _judged(finding: Finding, config: RewardConfig) -> Finding:
+def _judged(finding: Finding, config: RewardConfig, order_faults: str) -> Finding:
     name = f"rewards.{finding.name}"
     if finding.status != "fail":
         return replace(finding, name=name)
@@ -49,6 +57,13 @@ def _judged(finding: Finding, config: RewardConfig) -> Finding:
         return replace(finding, name=name, status="warn", evidence=f"the tutorial's values: {finding.evidence}")
     if config.functions and finding.name not in FATAL:
         return replace(finding, name=name, status="warn")
+    if finding.name in ORDER:
+        if order_faults == "warn":
+            return replace(
+                finding, name=name, status="warn", evidence=f"accepted (preflight.reward_audit): {finding.evidence}"
+            )
+        fix = "; or accept it on purpose with preflight.reward_audit=warn"
+        return replace(finding, name=name, fix=finding.fix + fix)
     return replace(finding, name=name)
 
 

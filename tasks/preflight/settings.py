@@ -20,23 +20,6 @@ from pipeline_config.training import GRPOSettings, Optimization
 from tasks.errors import ConfigError
 from tasks.findings import Finding
 from tasks.process.context import StageContext
-from tasks.training.arguments import common_arguments
-from tasks.training.backend import Backend
-
-
-def sft_arguments(ctx: StageContext) -> dict[str, Any]:
-    """The arguments of `SFTConfig` as `tasks.sft.entry` passes them, on the CPU."""
-    sft = ctx.config.sft
-    return {
-        **common_arguments(ctx, sft, torch.device("cpu")),
-        "num_train_epochs": sft.num_train_epochs,
-        "max_steps": sft.max_steps,
-        "per_device_train_batch_size": sft.per_device_train_batch_size,
-        "gradient_accumulation_steps": sft.gradient_accumulation_steps,
-        "save_steps": sft.save_steps,
-        "max_length": None,
-        "packing": False,
-    }
 
 
 def check_arguments(ctx: StageContext) -> list[Finding]:
@@ -44,9 +27,10 @@ def check_arguments(ctx: StageContext) -> list[Finding]:
     import trl
 
     from tasks.grpo.arguments import grpo_arguments
+    from tasks.sft.entry import sft_arguments
 
     version = f"trl {trl.__version__}"
-    arguments = sft_arguments(ctx)
+    arguments = sft_arguments(ctx, torch.device("cpu"))
     findings = [check_names("config.sft_arguments", arguments, trl.SFTConfig, version)]
     if findings[0].status == "ok":
         try:
@@ -162,20 +146,6 @@ def check_sampling(settings: GRPOSettings, vllm: bool) -> Finding:
     else:
         evidence = f"{shown}: completions come from another distribution than the one that is trained"
     return Finding("config.sampling", "warn", evidence, fix)
-
-
-def check_backend(config: PipelineConfig, backend: Backend) -> Finding:
-    """What the back end would write over what is asked."""
-    name, settings = "config.backend_overrides", config.grpo
-    if backend == "trl":
-        return Finding(name, "ok", "trl trains with the settings as they are")
-    # The stage passes every value that unsloth 2026.10.9 has a default of its own for (unsloth/models/rl.py) explicitly, which
-    # it then leaves alone, sets scale_rewards back, and stops if the built trainer holds another value.
-    return Finding(
-        name,
-        "not_measured",
-        f"what unsloth makes of loss_type {settings.loss_type!r} is read back when its trainer is built; a change in what is learnt stops GRPO then",
-    )
 
 
 def check_devices(config: PipelineConfig, gpus: int, cuda_build: bool) -> list[Finding]:

@@ -53,6 +53,21 @@ def encode_rows(
     return encoded, refused
 
 
+def sft_arguments(ctx: StageContext, device: torch.device) -> dict[str, Any]:
+    """The arguments of `SFTConfig`. The preflight holds them against the installed TRL."""
+    settings = ctx.config.sft
+    return {
+        **common_arguments(ctx, settings, device),
+        "num_train_epochs": settings.num_train_epochs,
+        "max_steps": settings.max_steps,
+        "per_device_train_batch_size": settings.per_device_train_batch_size,
+        "gradient_accumulation_steps": settings.gradient_accumulation_steps,
+        "save_steps": settings.save_steps,
+        "max_length": None,
+        "packing": False,
+    }
+
+
 def run(ctx: StageContext) -> StageResult:
     """Train and write the merged model."""
     config = ctx.config
@@ -72,16 +87,7 @@ def run(ctx: StageContext) -> StageResult:
         full = config.sft.method == "full" or device.type == "cpu"
         model = load_model(folder, config, device, torch.float32 if full else torch.bfloat16)
     dtype = storage_dtype(folder)
-    arguments = SFTConfig(
-        **common_arguments(ctx, config.sft, device),
-        num_train_epochs=config.sft.num_train_epochs,
-        max_steps=config.sft.max_steps,
-        per_device_train_batch_size=config.sft.per_device_train_batch_size,
-        gradient_accumulation_steps=config.sft.gradient_accumulation_steps,
-        save_steps=config.sft.save_steps,
-        max_length=None,
-        packing=False,
-    )
+    arguments = SFTConfig(**sft_arguments(ctx, device))
     asked = arguments.to_dict()
     trainer = SFTTrainer(
         model=model,

@@ -25,9 +25,11 @@ def check(
 ) -> Callable[..., dict[str, Finding]]:
     """Findings by name of functions of the user's module, on two problems."""
 
-    def run(*names: str, golds: tuple[str, ...] = ("17", "2345"), **options: Any) -> dict[str, Finding]:
+    def run(
+        *names: str, golds: tuple[str, ...] = ("17", "2345"), order_faults: Any = "fail", **options: Any
+    ) -> dict[str, Finding]:
         config = reward_config(*names, **options)
-        found = check_rewards(build(config), config, contract, make_rows(*golds))
+        found = check_rewards(build(config), config, contract, make_rows(*golds), order_faults)
         return {finding.name: finding for finding in found}
 
     return run
@@ -69,6 +71,24 @@ def test_bad_functions(check: Any, function: str, name: str, evidence: str) -> N
     shown = " ".join(finding.evidence for finding in failures.values())
     assert name in failures or (name == "rewards.no_exception" and "rewards.finite" in failures), failures
     assert evidence in shown
+
+
+def test_a_strict_reward_is_accepted_only_on_purpose(check: Any) -> None:
+    found = check("exact")
+    assert failed(found) == {"rewards.right_above_wrong"}
+    assert "preflight.reward_audit=warn" in found["rewards.right_above_wrong"].fix
+    found = check("exact", order_faults="warn")
+    assert failed(found) == set()
+    assert found["rewards.right_above_wrong"].status == "warn"
+    assert found["rewards.right_above_wrong"].evidence.startswith("accepted (preflight.reward_audit): ")
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [("raises", "no_exception"), ("nan", "finite"), ("constant", "two_outcomes")]
+)
+def test_a_reward_that_cannot_teach_is_never_accepted(check: Any, function: str, name: str) -> None:
+    found = failed(check(function, order_faults="warn"))
+    assert found & {f"rewards.{name}", "rewards.no_exception"}
 
 
 def test_a_function_that_hangs(check: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -41,15 +40,6 @@ def test_the_installed_trl_takes_the_arguments_of_the_profiles(tmp_path: Path, p
     grpo = ctx.config.grpo
     groups = grpo.per_device_train_batch_size * grpo.gradient_accumulation_steps // grpo.num_generations
     assert f"{groups} groups of {grpo.num_generations}" in findings["config.grpo_arguments"].evidence
-
-
-def test_sft_arguments_are_those_that_the_sft_stage_passes(tmp_path: Path) -> None:
-    tree = ast.parse(Path("tasks/sft/entry.py").read_text(encoding="utf-8"))
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "SFTConfig"]
-    passed = {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
-    ours = settings.sft_arguments(StageContext(config(), {}, tmp_path))
-    shared = settings.common_arguments(StageContext(config(), {}, tmp_path), config().sft, settings.torch.device("cpu"))
-    assert len(calls) == 1 and passed == ours.keys() - shared.keys()
 
 
 def test_an_argument_that_the_installed_library_does_not_have() -> None:
@@ -161,12 +151,6 @@ def test_truncated_sampling_biases_vllms_correction(override: str) -> None:
     assert "importance sampling correction is biased" in finding.evidence
     assert settings.check_sampling(config(override).grpo, vllm=False).status == "warn"
     assert settings.check_sampling(config("grpo.min_p=0").grpo, vllm=True).status == "ok"
-
-
-def test_what_unsloth_would_override() -> None:
-    assert settings.check_backend(config(), "trl").status == "ok"
-    finding = settings.check_backend(config("grpo.loss_type=dapo"), "unsloth")
-    assert (finding.name, finding.status) == ("config.backend_overrides", "not_measured")
 
 
 def test_devices() -> None:

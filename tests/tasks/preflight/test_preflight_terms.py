@@ -57,6 +57,7 @@ def test_it_comes_before_everything_that_trains_and_nothing_reads_it() -> None:
         "sft.method=lora",
         "evaluation.max_new_tokens=70",
         "export.formats=[f16]",
+        "preflight.reward_audit=warn",
         "model.max_context=300",
         "contract.answer_end=</ANSWER>",
         "run.device=auto",
