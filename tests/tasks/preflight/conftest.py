@@ -55,6 +55,12 @@ def hangs(completions, **_):
 def verbose(completions, answer, **_):
     return [float(a in text(c)) + len(text(c)) / 1e6 for c, a in zip(completions, answer)]
 
+def contained(completions, answer, **_):
+    return [1.0 if answer_of(c) in a else 0.0 for c, a in zip(completions, answer)]
+
+def opposite(completions, answer, **_):
+    return [-value for value in exact(completions, answer)]
+
 def by_id(completions, id, **_):
     return [1.0 for _ in completions]
 """

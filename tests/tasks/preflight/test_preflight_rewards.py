@@ -91,6 +91,18 @@ def test_a_reward_that_cannot_teach_is_never_accepted(check: Any, function: str,
     assert found & {f"rewards.{name}", "rewards.no_exception"}
 
 
+def test_two_rewards_that_cancel_out(check: Any) -> None:
+    # Each varies, and their sum, which is all that GRPO sees, is 0 for every completion.
+    found = check("exact", "opposite")
+    assert "rewards.two_outcomes" in failed(found)
+    assert "every completion gets 0" in found["rewards.two_outcomes"].evidence
+
+
+def test_an_empty_answer_that_is_part_of_every_gold(check: Any) -> None:
+    found = check("contained")
+    assert "rewards.right_above_wrong" in failed(found)
+
+
 def test_a_function_that_hangs(check: Any) -> None:
     found = check("hangs", timeout_s=0.5)
     assert "rewards.no_exception" in failed(found)
