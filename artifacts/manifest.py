@@ -133,6 +133,8 @@ class ManifestDraft(_Closed):
     """By the name of the input."""
     library_versions: dict[str, str] = Field(default_factory=dict)
     git_revision: str | None = None
+    hardware: JsonObject = Field(default_factory=dict)
+    """`gpus` (names) and `cpus` (cores) that the stage could use; empty in artifacts of older versions."""
     attempt: int = Field(default=1, ge=1)
     started_at: Moment
     finished_at: Moment

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
 from flows.record import RunRecord
 from flows.report import write_report
@@ -16,7 +17,7 @@ from tasks.errors import PipelineError
 from tasks.format_gate.measure import raise_unless_go
 from tasks.plan import Selection, select
 from tasks.preflight.local import check_before_start
-from tasks.stage import Log, Outcome, Settings, Stage
+from tasks.stage import Log, Outcome, Settings, Stage, all_terms, work_name
 from tasks.storage import store_of
 
 
@@ -47,7 +48,7 @@ def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: 
     store = store_of(config)
     check_before_start(config, store)
     selection = select(config, store, choice.start_from, choice.stop_after, choice.force, choice.resume_from)
-    record = RunRecord.start(config)
+    record = RunRecord.start(config, asdict(choice))
     log(f"run {record.run_id}, artifact store {store.url}")
     settings = Settings(config, store, record.run_id, log=log, warn=warn)
     report = settings.home / "reports" / record.run_id
@@ -85,9 +86,10 @@ def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run
     for stage in selection.stages:
         if stage.name not in known:
             record.stage_started(stage.name)
+            parents = {name: known[name] for name in stage.parents}
+            record.works_in(work_name(stage, fingerprint(all_terms(stage, settings.config, parents))))
             _keep(record, settings)
             began = time.monotonic()
-            parents = {name: known[name] for name in stage.parents}
             outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
             known[stage.name] = outcome.manifest
             action = "reused" if outcome.reused else "made"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -23,18 +24,24 @@ class RunRecord:
     run_id: str
     config: dict[str, Any]
     started_at: str
+    choice: dict[str, Any] = field(default_factory=dict)
     status: str = "running"
     finished_at: str | None = None
     error: dict[str, Any] | None = None
     stages: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, config: PipelineConfig) -> RunRecord:
+    def start(cls, config: PipelineConfig, choice: Mapping[str, Any] | None = None) -> RunRecord:
+        """A record that begins now; `choice` is which part of the chain the run carries out."""
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        return cls(run_id, config.model_dump(mode="json"), now())
+        return cls(run_id, config.model_dump(mode="json"), now(), dict(choice or {}))
 
     def stage_started(self, name: str) -> None:
         self.stages.append({"stage": name, "action": "running", "started_at": now()})
+
+    def works_in(self, folder: str) -> None:
+        """Name the work directory of the stage that was just started: its log and checkpoints are found there."""
+        self.stages[-1]["work"] = folder
 
     def stage_done(self, name: str, manifest: Manifest, action: str, reason: str, seconds: float) -> None:
         entry = {
@@ -75,6 +82,7 @@ class RunRecord:
             "started_at": self.started_at,
             "finished_at": self.finished_at,
             "error": self.error,
+            "choice": self.choice,
             "stages": self.stages,
             "config": self.config,
         }

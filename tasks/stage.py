@@ -27,6 +27,7 @@ from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import StartAgain, StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
+from tasks.process.gpu import hardware
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
 from tasks.training.unsloth import BACKEND_VARIABLE
@@ -145,6 +146,11 @@ def folder_digest(manifest: Manifest, folder: str) -> str:
     return fingerprint({"files": lines})
 
 
+def work_name(stage: Stage, key: str) -> str:
+    """Name of the work directory, and of its lock, for the fingerprint `key`."""
+    return f"{stage.name}-{key[:16]}"
+
+
 def stored(stage: Stage, key: str, store: Store) -> tuple[Manifest | None, str]:
     """The stored artifact, and what is wrong with its files (empty: nothing)."""
     manifest = store.lookup(stage.name, key)
@@ -174,7 +180,7 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
     found, damage = stored(stage, key, settings.store)
     if found and not damage and not force:
         return Outcome(found, True, "unchanged")
-    work = settings.home / "work" / f"{stage.name}-{key[:16]}"
+    work = settings.home / "work" / work_name(stage, key)
     with ExitStack() as stack:
         # One for the work directory, one for the artifact: runs can share a home or a store without the other.
         descriptors = [
@@ -278,6 +284,7 @@ def _run_process(
         parents={name: parents[name].as_parent() for name in stage.parents},
         library_versions=library_versions(stage.libraries),
         git_revision=git_revision(),
+        hardware=hardware(stage.computes and config.run.device != "cpu"),
         attempt=attempts,
         started_at=started,
         finished_at=datetime.now(UTC),

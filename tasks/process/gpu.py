@@ -10,28 +10,35 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from artifacts.faults import translated
 from artifacts.locks import file_lock
 
 
 def visible_gpus() -> list[dict[str, str]]:
-    """Index, uuid, used and total memory (MiB) of the GPUs that CUDA may use; empty without nvidia-smi."""
+    """Index, uuid, used and total memory (MiB) and name of the GPUs that CUDA may use; empty without nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    query = ["--query-gpu=index,uuid,memory.used,memory.total", "--format=csv,noheader,nounits"]
+    query = ["--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run([tool, *query], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines() if line.count(",") == 3]
-    gpus = [dict(zip(("index", "uuid", "used", "total"), row, strict=True)) for row in rows]
+    rows = [[part.strip() for part in line.split(",", 4)] for line in done.stdout.splitlines() if line.count(",") >= 3]
+    gpus = [dict(zip(("index", "uuid", "used", "total", "name"), row, strict=False)) for row in rows]
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return gpus
     wanted = [part.strip() for part in chosen.split(",") if part.strip()]
     return [gpu for gpu in gpus if gpu["index"] in wanted or any(gpu["uuid"].startswith(w) for w in wanted)]
+
+
+def hardware(with_gpus: bool) -> dict[str, Any]:
+    """What a stage computes on: the names of its GPUs and how many CPU cores it may use."""
+    gpus = [gpu.get("name", "GPU") for gpu in visible_gpus()] if with_gpus else []
+    return {"gpus": gpus, "cpus": len(os.sched_getaffinity(0))}
 
 
 def gpu_processes(uuid: str) -> list[str]:

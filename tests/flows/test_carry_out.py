@@ -78,10 +78,11 @@ def bench(tmp_path: Path, chain_store: Store, make_chain: Any) -> Bench:
 
 
 def test_a_run_that_completes(bench: Bench) -> None:
-    result = bench.run(force=("sft",))
+    result = bench.run(force=("sft",), stop_after="export")
     assert bench.runner.ran == list(bench.runner.made) and bench.runner.forced == ["sft"]
     record = bench.record()
     assert (record["run_id"], record["status"], record["error"]) == (result["run_id"], "completed", None)
+    assert record["choice"] == {"start_from": None, "stop_after": "export", "force": ["sft"], "resume_from": None}
     assert result["stages"] == {name: manifest.fingerprint for name, manifest in bench.runner.made.items()}
     assert record["stages"][0]["action"] == "reused" and record["stages"][1]["action"] == "made"
     assert result["run_id"] in Path(result["report"]).read_text(encoding="utf-8")
@@ -106,7 +107,9 @@ def test_a_run_that_fails(bench: Bench) -> None:
         bench.run()
     record = bench.record()
     assert (record["status"], record["error"]["cause"]) == ("failed", "network")
-    assert record["stages"][-1] | {"started_at": ""} == {"stage": "sft", "action": "failed", "started_at": ""}
+    work = f"sft-{bench.runner.made['sft'].fingerprint[:16]}"
+    expected = {"stage": "sft", "action": "failed", "started_at": "", "work": work}
+    assert record["stages"][-1] | {"started_at": ""} == expected
     assert len(list((bench.home / "reports").glob("*/report.html"))) == 1
 
 

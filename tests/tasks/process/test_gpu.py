@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from artifacts.locks import file_lock, lock_holder
-from tasks.process.gpu import gpu_processes, take_gpu, visible_gpus
+from tasks.process.gpu import gpu_processes, hardware, take_gpu, visible_gpus
 
 TWO = "0, GPU-bbb, 1024, 81559\n1, GPU-aaa, 3, 81559\n"
 USERS = "GPU-bbb, 4321, /usr/bin/python3, 1000 MiB\n"
@@ -58,6 +58,13 @@ def test_what_the_driver_lists(machine: Callable[..., Path]) -> None:
     ]
     assert gpu_processes("GPU-bbb") == ["4321, /usr/bin/python3, 1000 MiB"]
     assert gpu_processes("GPU-aaa") == []
+
+
+def test_what_a_stage_computes_on(machine: Callable[..., Path]) -> None:
+    machine(gpus="0, GPU-bbb, 1024, 81559, NVIDIA H100, 80GB\n1, GPU-aaa, 3, 81559, NVIDIA A100\n")
+    cores = len(os.sched_getaffinity(0))
+    assert hardware(True) == {"gpus": ["NVIDIA H100, 80GB", "NVIDIA A100"], "cpus": cores}
+    assert hardware(False) == {"gpus": [], "cpus": cores}
 
 
 def test_a_driver_that_fails(machine: Callable[..., Path]) -> None:
