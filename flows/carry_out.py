@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from artifacts.fingerprint import fingerprint
@@ -51,7 +50,6 @@ def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: 
     record = RunRecord.start(config, asdict(choice))
     log(f"run {record.run_id}, artifact store {store.url}")
     settings = Settings(config, store, record.run_id, log=log, warn=warn)
-    report = settings.home / "reports" / record.run_id
     try:
         _run_stages(selection, settings, record, run_stage)
     except BaseException as error:
@@ -60,8 +58,8 @@ def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: 
     finally:
         record.finish()
         _keep(record, settings)
-        _report(record, settings, report)
-    return {"run_id": record.run_id, "report": str(report / "report.html"), "stages": record.fingerprints()}
+        report = _report(record, settings)
+    return {"run_id": record.run_id, "report": report, "stages": record.fingerprints()}
 
 
 def _keep(record: RunRecord, settings: Settings) -> None:
@@ -72,11 +70,15 @@ def _keep(record: RunRecord, settings: Settings) -> None:
         settings.warn(f"the run's record could not be written: {error}")
 
 
-def _report(record: RunRecord, settings: Settings, folder: Path) -> None:
+def _report(record: RunRecord, settings: Settings) -> str:
+    """Path of the report that was written, empty when it could not be."""
     try:
-        settings.log(f"report: {write_report(record.to_json(), settings.store, folder)}")
+        path = write_report(record.to_json(), settings.store, settings.home)
     except Exception as error:  # noqa: BLE001 - how the run itself ended matters more, whatever this is
         settings.warn(f"the report could not be written: {type(error).__name__}: {error}")
+        return ""
+    settings.log(f"report: {path}")
+    return str(path)
 
 
 def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run_stage: RunStage) -> None:

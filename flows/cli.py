@@ -20,6 +20,7 @@ from flows.console import AsJson, Files, Profile, Sets, configured, err, opened,
 from flows.inspect_cli import doctor, grade, reward_app
 from flows.models_cli import models_app
 from flows.preflight_cli import preflight
+from flows.report_cli import report
 from pipeline_config.loading import profiles
 from pipeline_config.pipeline import PipelineConfig
 
@@ -38,6 +39,7 @@ app.command()(chat)
 app.command()(grade)
 app.command()(doctor)
 app.command()(preflight)
+app.command()(report)
 
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]
@@ -136,26 +138,8 @@ def _print_result(config: PipelineConfig, result: dict[str, Any]) -> None:
     out.print(table)
     for line in summary(record, store, config.run.language) if record else []:
         out.print(escape(line), soft_wrap=True)
-    out.print(f"report: {result['report']}", soft_wrap=True)
-
-
-@app.command()
-def report(
-    run_id: Annotated[str, typer.Argument(help="A run id, or `latest`.")] = "latest",
-    profile: Profile = "smollm2-135m",
-    sets: Sets = None,
-    files: Files = None,
-) -> None:
-    """Write the report of a run again and print its path."""
-    with user_errors():
-        config = configured(profile, files, sets)
-        from flows.report import write_report
-        from tasks.storage import find_run, store_of
-
-        store = store_of(config)
-        record = find_run(store, run_id)
-        folder = Path(config.run.home).resolve() / "reports" / str(record["run_id"])
-        out.print(str(write_report(record, store, folder)), soft_wrap=True)
+    if result["report"]:
+        out.print(f"report: {result['report']}", soft_wrap=True)
 
 
 StoreUrl = Annotated[str | None, typer.Option("--store", help="Store folder or URL; default <run.home>/store.")]

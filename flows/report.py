@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ from artifacts.store import Store
 from tasks.report.build import build_report
 
 
-def write_report(record: dict[str, Any], store: Store, folder: Path) -> Path:
-    """Write `report.html` of a run into `folder` and return its path."""
+def write_report(record: Mapping[str, Any], store: Store, home: Path, language: str | None = None) -> Path:
+    """Write the report of a run below `home`, in the language of its configuration if no other is asked for.
+
+    Returns:
+        `<home>/reports/<run id>/report.html`; in the other language, `report.<language>.html` beside it.
+    """
+    own = record["config"].get("run", {}).get("language", "en")
+    language = language or own
+    folder = home / "reports" / record["run_id"]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "report.html"
-    run = record["config"]["run"]
-    work = Path(run["home"]).resolve() / "work"
-    path.write_text(build_report(record, store, run["language"], work), encoding="utf-8")
+    path = folder / ("report.html" if language == own else f"report.{language}.html")
+    path.write_text(build_report(record, store, language, home), encoding="utf-8")
     return path

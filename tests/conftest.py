@@ -49,6 +49,7 @@ def build_chain(
     metrics: Mapping[str, Any] | None = None,
     notes: Mapping[str, list[str]] | None = None,
     effective: Mapping[str, Any] | None = None,
+    hardware: Mapping[str, Any] | None = None,
     mark: str = "",
     day: int = 0,
 ) -> dict[str, Manifest]:
@@ -74,6 +75,7 @@ def build_chain(
             metrics=(metrics or {}).get(stage.name, {}),
             notes=(notes or {}).get(stage.name, []),
             effective_config=(effective or {}).get(stage.name, {}),
+            hardware=dict(hardware or {}),
             parents={name: made[name].as_parent() for name in stage.parents},
             started_at=finished - timedelta(seconds=60),
             finished_at=finished,

@@ -1,78 +1,159 @@
-"""One self-contained HTML file per run, readable offline."""
+"""One self-contained HTML page per run, readable offline: nothing is loaded from anywhere, and nothing could be."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from artifacts.store import Store
+from tasks.report import formats
+from tasks.report.charts import COLOURS, line_chart, share_chart
 from tasks.report.collect import collect
-from tasks.report.svg import COLOURS, line_chart
-from tasks.report.words import WORDS
+from tasks.report.verdict import evidence, verdict
+
+PAGE = Path(__file__).parent / "page"
+LANGUAGES = ("en", "zh")
+OUTCOME_CLASSES = {"right": "c3", "wrong": "c4", "truncated": "c2", "other": "c6"}
+"""Outcomes that have one colour wherever they are shown; the rest get what is left."""
+OTHER_CLASSES = ("c5", "c7", "c8", "c1")
 
 
-def verdict(data: dict[str, Any], words: dict[str, str]) -> str:
-    """The run in one sentence: how it ended, and what GRPO changed."""
-    record = data["record"]
-    if record["status"] != "completed":
-        error = record.get("error") or {}
-        return f"{words['stopped']}: {error.get('cause', record['status'])}. {error.get('message', '')}"
-    scores = {score["name"]: score["strict"] for score in data["scores"]}
-    if "SFT" not in scores or "GRPO" not in scores:
-        return words["completed"]
-    pair = next((c for c in data["comparisons"] if c["name"] == "SFT → GRPO"), None)
-    gain = scores["GRPO"]["rate"] - scores["SFT"]["rate"]
-    text = words["result"].format(
-        sft=f"{scores['SFT']['rate']:.1%}",
-        grpo=f"{scores['GRPO']['rate']:.1%}",
-        gain=f"{gain * 100:+.1f}",
-        n=scores["GRPO"]["n"],
-    )
-    if pair and pair["n"]:
-        text += " " + words["significant" if pair["p"] < 0.05 else "not_significant"].format(p=f"{pair['p']:.2g}")
-    return text
+@cache
+def words_of(language: str) -> dict[str, str]:
+    """The report's words in English (`en`) or Chinese (`zh`); KeyError for another language."""
+    if language not in LANGUAGES:
+        raise KeyError(language)
+    words: dict[str, str] = json.loads((PAGE / f"{language}.json").read_text(encoding="utf-8"))
+    return words
 
 
-def summary(record: dict[str, Any], store: Store, language: str = "en") -> list[str]:
-    """The run in a few lines for the terminal: the verdict, the scores, and where the GGUF files are."""
-    words, data = WORDS[language], collect(record, store)
-    lines = [verdict(data, words)]
-    for score in data["scores"]:
-        rate = score["strict"]
-        lines.append(
-            f"{score['name']:<5} {words['strict']}: {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}], n = {rate['n']}"
-        )
-    return lines + [f"{item['stage']}: {item['path']} ({item['mb']:.1f} MB)" for item in data["files"]]
-
-
-def build_report(record: dict[str, Any], store: Store, language: str = "en", work: Path | None = None) -> str:
+def build_report(record: Mapping[str, Any], store: Store, language: str = "en", home: Path | None = None) -> str:
     """HTML of a run's report, in English (`en`) or Chinese (`zh`)."""
-    words = WORDS[language]
-    data = collect(record, store, work)
+    words = words_of(language)
+    data = collect(record, store, home)
+    config = record["config"]
+    return render(
+        "report.html",
+        language,
+        contract=config.get("contract") or {},
+        **data,
+        figures=[drawn(chart, words) for chart in data["charts"]],
+        verdict=verdict(data, words),
+        evidence=evidence(data, words),
+        config_text=yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
+    )
+
+
+def summary(record: Mapping[str, Any], store: Store, language: str = "en") -> list[str]:
+    """The run in a few lines for the terminal: the verdict, the scores, and where the GGUF files are."""
+    words, data = words_of(language), collect(record, store)
+    lines = [line for line in (verdict(data, words), evidence(data, words)) if line]
+    for score in data["scores"]:
+        for name in ("strict", "pass_at_1"):
+            rate = score["rates"].get(name)
+            if rate:
+                model = words[f"model_{score['model']}"]
+                shown = f"{formats.percent(rate['rate'])} {formats.interval(rate)}, n = {formats.count(rate['n'])}"
+                lines.append(f"{model:<5} {words['rate_' + name]}: {shown}")
+    return lines + [
+        f"{item['stage']}: {Path(item['folder']) / item['name']} ({formats.size(item['bytes'])})"
+        for item in data["files"]
+    ]
+
+
+def render(template: str, language: str, **values: Any) -> str:
+    """A page from one of the templates in `page/`, which share style sheet, script and macros."""
+    words = words_of(language)
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(PAGE),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    charts = [
-        {
-            "title": words["chart_" + chart["title"]],
-            "svg": Markup(line_chart(chart["lines"], words["chart_" + chart["title"]])),  # noqa: S704 - numbers and escaped text
-            "legend": [(label, COLOURS[i % len(COLOURS)]) for i, (label, _) in enumerate(chart["lines"])],
-        }
-        for chart in data["curves"]
-    ]
-    return environment.get_template("template.html").render(
-        **data,
+    environment.filters.update(
+        percent=formats.percent,
+        interval=formats.interval,
+        points=formats.points,
+        p_value=formats.p_value,
+        count=formats.count,
+        size=formats.size,
+        moment=formats.moment,
+        duration=partial(formats.duration, units=(words["unit_h"], words["unit_min"], words["unit_s"])),
+        tagged=tagged,
+        outcome_class=outcome_class,
+        base64=lambda text: base64.b64encode(text.encode("utf-8")).decode("ascii"),
+    )
+    script = (PAGE / "chart.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    page = environment.get_template(template)
+    # No markup of a model's or a data set's can come alive: only the script with this digest may run.
+    return page.render(
+        **values,
         w=words,
         language=language,
-        charts=charts,
-        verdict=verdict(data, words),
-        config_text=yaml.safe_dump(record["config"], sort_keys=False, allow_unicode=True),
+        style=Markup((PAGE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
+        script=Markup(script),  # noqa: S704 - a file of ours
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
     )
+
+
+def drawn(chart: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    """A chart with its picture: key, title, note and unit in words, svg, legend of (label, class)."""
+    key = chart["key"]
+    title = words[f"chart_{key}"]
+    unit = words.get(f"unit_{chart['unit']}", "") if chart["unit"] else ""
+    x_name = words["step"]
+    if chart["kind"] == "shares":
+        names = [words.get(f"kind_{name}", name) for name, _ in chart["lines"]]
+        classes = outcome_classes([name for name, _ in chart["lines"]])
+        lines = [(name, points) for name, (_, points) in zip(names, chart["lines"], strict=True)]
+        svg = share_chart(lines, title, x_name, unit, classes)
+    else:
+        names = [words.get(f"line_{name}", name) for name, _ in chart["lines"]]
+        classes = [f"c{i % COLOURS + 1}" for i in range(len(names))]
+        lines = [(name, points) for name, (_, points) in zip(names, chart["lines"], strict=True)]
+        svg = line_chart(
+            lines,
+            title,
+            x_name,
+            unit,
+            classes=classes,
+            band=chart.get("band", ()),
+            smooth=chart.get("smooth", ()),
+            share=chart["unit"].startswith("share"),
+        )
+    legend = list(zip(names, classes, strict=True)) if len(names) > 1 else []
+    note = words["band_note"] if chart.get("band") else words["smooth_note"] if chart.get("smooth") else ""
+    return {"key": key, "title": title, "note": note, "svg": Markup(svg), "legend": legend}  # noqa: S704 - escaped there
+
+
+def outcome_classes(kinds: list[str]) -> list[str]:
+    """A colour class per outcome: fixed for the common ones, from what is left for the others."""
+    rest = iter(OTHER_CLASSES * 4)
+    return [OUTCOME_CLASSES.get(kind) or next(rest) for kind in kinds]
+
+
+def outcome_class(kind: str) -> str:
+    """Good, bad or neither, for the pill of a completion."""
+    return "good" if kind == "right" else "bad" if kind in ("wrong", "truncated") else "warn"
+
+
+def tagged(text: str, contract: Mapping[str, Any]) -> Markup:
+    """Escaped text in which the contract's tags are marked."""
+    names = ("reasoning_start", "reasoning_end", "answer_start", "answer_end")
+    tags = [re.escape(str(escape(str(contract[name])))) for name in names if contract.get(name)]
+    shown = str(escape(text))
+    if tags:
+        shown = re.sub("|".join(tags), lambda match: f'<span class="tag">{match[0]}</span>', shown)
+    return Markup(shown)  # noqa: S704 - escaped above

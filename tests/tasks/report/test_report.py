@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -9,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from artifacts.locks import file_lock
 from artifacts.manifest import Manifest
 from artifacts.store import Store
 from flows.record import RunRecord
 from pipeline_config.loading import load_config
-from tasks.errors import GateRefused, Interrupted, Retryable
+from tasks.diagnosis.findings import VERDICTS
+from tasks.errors import DataError, ExportRefused, GateRefused, Interrupted, PipelineError, Retryable, RunStopped
 from tasks.evaluate.scores import score
-from tasks.report import build
-from tasks.report.build import build_report, verdict
-from tasks.report.collect import collect, read_jsonl, series
-from tasks.report.svg import line_chart, ticks
-from tasks.report.words import WORDS
+from tasks.process.checkpoints import mark_complete
+from tasks.report.build import LANGUAGES, PAGE, build_report, summary, words_of
+from tasks.report.collect import collect
+from tasks.report.verdict import evidence, verdict
 
 TINY = load_config("tiny")
 EVIL = "<script>alert('x')</script> & \"quoted\" </textarea>"
-TEMPLATE = Path(build.__file__).with_name("template.html").read_text(encoding="utf-8")
+TEMPLATES = "".join(path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.html")))
+CODE = "".join(path.read_text(encoding="utf-8") for path in sorted(PAGE.parent.glob("*.py")))
+EN, ZH = words_of("en"), words_of("zh")
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
@@ -123,7 +126,7 @@ def recorded(made: dict[str, Manifest], error: BaseException | None = None, runn
     record = RunRecord.start(TINY)
     for name, manifest in made.items():
         record.stage_started(name)
-        record.stage_done(name, manifest, "made", f"nothing stored yet {EVIL}", 12.34)
+        record.stage_done(name, manifest, "made", f"nothing stored yet {EVIL}", 60.0)
     if running:
         record.stage_started(running)
     if error:
@@ -138,6 +141,7 @@ def completed(make_chain: Any) -> dict[str, Any]:
         TINY,
         content=CONTENT,
         metrics=METRICS,
+        hardware={"gpus": [], "cpus": 2},
         notes={"sft": [f"3 traces were left out {EVIL}"]},
         effective={"grpo": {"changed_by_the_trainer": {"bf16": {"asked": True, "used": False}}}},
     )
@@ -155,7 +159,7 @@ class Checker(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.seen.add(tag)
-        if tag not in ("meta", "br", "line", "polyline"):
+        if tag not in ("meta", "br", "line", "polyline", "polygon", "circle"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
@@ -174,8 +178,8 @@ def checked(html: str) -> str:
     checker = Checker()
     checker.feed(html)
     assert checker.open == []
-    assert not checker.seen & {"script", "link", "img", "iframe", "textarea"}
-    assert "http://" not in html and "https://" not in html
+    assert not checker.seen & {"link", "img", "iframe", "textarea", "object", "embed"}
+    assert "http://" not in html and "https://" not in html and html.count("<script") == 1
     return " ".join(" ".join(checker.text).split())
 
 
@@ -183,24 +187,26 @@ def checked(html: str) -> str:
 
 
 def test_both_languages_have_the_same_words_and_blanks() -> None:
-    assert WORDS["en"].keys() == WORDS["zh"].keys()
-    for key, english in WORDS["en"].items():
-        chinese = WORDS["zh"][key]
-        assert english and chinese
-        assert sorted(re.findall(r"{(\w+)}", english)) == sorted(re.findall(r"{(\w+)}", chinese)), key
-
-
-def test_every_word_of_the_template_exists_and_none_is_left_over() -> None:
-    used = set(re.findall(r"\bw\.(\w+)", TEMPLATE))
-    spoken = {"stopped", "completed", "result", "significant", "not_significant"}
-    charts = {key for key in WORDS["en"] if key.startswith("chart_")}
-    assert used | spoken | charts == WORDS["en"].keys()
-
-
-def test_language_of_the_configuration() -> None:
-    assert set(WORDS) == {"en", "zh"}
+    assert LANGUAGES == ("en", "zh") and EN.keys() == ZH.keys()
+    for key, english in EN.items():
+        assert bool(english) == bool(ZH[key]), key
+        assert sorted(re.findall(r"{(\w+)}", english)) == sorted(re.findall(r"{(\w+)}", ZH[key])), key
     with pytest.raises(KeyError):
-        WORDS["de"]
+        words_of("de")
+
+
+def test_every_word_of_the_pages_exists_and_none_is_left_over() -> None:
+    named = set(re.findall(r"\bw\.(\w+)", TEMPLATES)) | set(re.findall(r"""words\[["'](\w+)["']\]""", CODE))
+    begun = set(re.findall(r"""w(?:\.get\(|\[)'(\w+_)'""", TEMPLATES)) | set(re.findall(r"""f["'](\w+_)\{""", CODE))
+    begun |= set(re.findall(r"""["'](\w+_)["'] \+""", CODE))
+    assert named - {"get"} <= EN.keys()
+    left = {key for key in EN if key not in named and not any(key.startswith(part) for part in begun)}
+    assert left <= {"no_kl", "no_kl_beta"}  # keys that `not_measured` returns
+
+
+def test_every_cause_of_the_gate_and_the_watchdog_has_words() -> None:
+    causes = {*VERDICTS, "truncated", "format_not_learnt", "too_easy", "too_hard", "killed", "interrupted"}
+    assert {f"cause_{cause}" for cause in causes} <= EN.keys()
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -209,47 +215,57 @@ def test_language_of_the_configuration() -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_completed_run(completed: dict[str, Any], chain_store: Store, language: str) -> None:
     html = build_report(completed, chain_store, language)
-    text = checked(html)
-    words = WORDS[language]
-    for key in (
-        "before_after",
-        "stages",
-        "gate",
-        "curves",
-        "flipped",
-        "rollouts",
-        "export",
-        "files",
-        "notes",
-        "lineage",
-    ):
+    text, words = checked(html), words_of(language)
+    titles = "scores curves gate flips rollouts export data cost lineage reproduce pass_rates notes"
+    for key in titles.split():
         assert words[key] in text, key
+    assert words["ending"] not in text
     assert f'lang="{"zh-CN" if language == "zh" else "en"}"' in html
-    assert "30.0 % [10.8, 60.3] n=10" in text  # SFT: 3 of 10, Wilson
-    assert "model-f16.gguf" in text and "released" in text and "worse_than_model" in text
-    assert text.count("model.safetensors") == text.count("adapter_model.safetensors") + 1 == 2
+    assert "30.0% [10.8, 60.3]" in text  # SFT: 3 of 10, Wilson
+    assert "model-f16.gguf" in text and words["export_released"] in text and "worse_than_model" in text
+    assert "model/model.safetensors" in text and "adapter/adapter_model.safetensors" in text
     assert "bf16" in text and words["changed"] in text
+    assert words["cost_cpu"].format(cores=2) in text
 
 
 def test_texts_from_models_and_data_are_escaped(completed: dict[str, Any], chain_store: Store) -> None:
     html = build_report(completed, chain_store)
-    assert "<script" not in html
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &#34;quoted&#34;" in html
-    assert "\\u003cscript\\u003e" in html  # in stats.json
+    assert "<script>alert" not in html
+
+
+def test_only_the_page_s_own_script_may_run(completed: dict[str, Any], chain_store: Store) -> None:
+    html = build_report(completed, chain_store)
+    script = html.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = html.split('http-equiv="Content-Security-Policy" content="')[1].split('"')[0].replace("&#39;", "'")
+    assert policy.startswith("default-src 'none';") and f"script-src 'sha256-{digest}'" in policy
+    # Names and numbers are put in as text; nothing of the data is ever parsed as markup.
+    assert "innerHTML" not in script and "insertAdjacent" not in script and "eval" not in script
 
 
 def test_the_verdict_in_one_sentence(completed: dict[str, Any], chain_store: Store) -> None:
-    # SFT 3 of 10, GRPO 7 of 10; four gained and none lost: 2 / 2^4 = 0.125.
-    assert verdict(collect(completed, chain_store), WORDS["en"]) == (
-        "GRPO took strict accuracy from 30.0% to 70.0% (+40.0 points, n = 10). "
-        "The difference is not significant (McNemar's exact p = 0.12)."
+    # SFT 3 of 10, GRPO 7 of 10; four gained and none lost: p = 2 / 2^4 = 0.125. Sampled: 19 of 40, then 31 of 40 right.
+    data = collect(completed, chain_store)
+    assert verdict(data, EN) == (
+        "GRPO raised sampled pass@1 from 47.5% to 77.5%; strict accuracy did not measurably change (30.0% to 70.0%)."
     )
-    assert "从 30.0% 变为 70.0%（+40.0 个百分点" in verdict(collect(completed, chain_store), WORDS["zh"])
+    # Strict: the score test of no change gives z = 4 / sqrt(4) = 2 > 1.96, so Tango's interval just leaves zero out.
+    # pass@1: differences 0.75 for d, e, f, g and 0 for six: mean 0.3, sd sqrt(0.15), half-width 1.96 x 0.387 / sqrt(10) = 0.240.
+    assert evidence(data, EN) == (
+        "Strict accuracy +40.0 points [+1.1, +68.7], McNemar p = 0.12 · pass@1, sampled +30.0 points [+6.0, +54.0] · 10 problems"
+    )
+    assert verdict(data, ZH) == "GRPO 使采样 pass@1 从 47.5% 升至 77.5%；严格准确率没有可测出的变化（30.0% → 70.0%）。"
+    lines = summary(completed, chain_store)
+    assert lines[0] == verdict(data, EN) and any(
+        line.startswith("SFT   Strict accuracy: 30.0% [10.8") for line in lines
+    )
+    assert sum(line.startswith("export: ") for line in lines) == 2
 
 
 def test_what_a_completed_run_shows(completed: dict[str, Any], chain_store: Store) -> None:
     data = collect(completed, chain_store)
-    assert [chart["title"] for chart in data["curves"]] == [
+    assert [chart["key"] for chart in data["charts"]] == [
         "reward",
         "outcomes",
         "dead_groups",
@@ -257,147 +273,234 @@ def test_what_a_completed_run_shows(completed: dict[str, Any], chain_store: Stor
         "grad_norm",
         "sft_loss",
     ]
-    # Outcomes that never occur are left out; a single line at zero is not.
-    assert [label for label, _ in data["curves"][1]["lines"]] == ["right", "wrong"]
-    assert [flip["question"] for flip in data["flipped"]["gained"]] == [f"What is {name}?" for name in "defg"]
-    assert data["flipped"]["lost"] == []
-    assert [pair["name"] for pair in data["comparisons"]] == ["base → SFT", "SFT → GRPO", "base → GRPO"]
-    assert data["gate_verdict"][0] == "go"
+    # Outcomes that never occur are left out.
+    assert [label for label, _ in data["charts"][1]["lines"]] == ["right", "wrong"]
+    assert data["not_measured"] == ["no_kl_beta"]
+    assert [flip["question"] for flip in data["flips"]["gained"]] == [f"What is {name}?" for name in "defg"]
+    assert (data["flips"]["gained_total"], data["flips"]["lost_total"]) == (4, 0)
+    pairs = [(pair["before"], pair["after"]) for pair in data["differences"]]
+    assert pairs == [("base", "sft"), ("sft", "grpo"), ("base", "grpo")]
+    # Base solves each problem once in four; SFT three of them four times; GRPO seven.
+    assert data["pass_rates"]["models"] == {"base": [0, 10, 0, 0, 0], "sft": [0, 7, 0, 0, 3], "grpo": [0, 3, 0, 0, 7]}
+    assert data["gate"]["verdict"] == "go"
+    assert data["totals"]["made_s"] == 600.0 and data["totals"]["gpu_hours"] == 0.0
     assert [(stage["stage"], stage["action"]) for stage in data["stages"]][:2] == [
         ("model", "made"),
         ("dataset", "made"),
     ]
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_run_that_the_gate_refused(make_chain: Any, chain_store: Store, language: str) -> None:
+def test_gpu_hours(make_chain: Any, chain_store: Store) -> None:
+    """Seven stages compute, each for 60 s on two GPUs; an artifact that does not say what it ran on makes the sum unknown."""
+    made = make_chain(TINY, content=CONTENT, metrics=METRICS, hardware={"gpus": ["H200", "H200"], "cpus": 32})
+    record = recorded(made)
+    record["stages"][3]["action"] = "reused"
+    data = collect(record, chain_store)
+    computing = [row["stage"] for row in data["stages"] if row["gpu_hours"] is not None]
+    assert computing == ["sft", "format_gate", "grpo", "evaluate_base", "evaluate_sft", "evaluate_grpo"]
+    assert data["totals"]["gpu_hours_all"] == pytest.approx(6 * 2 * 60 / 3600)
+    assert data["totals"]["gpu_hours"] == pytest.approx(5 * 2 * 60 / 3600)
+    assert "0.200 in all" in checked(build_report(record, chain_store))
+
+
+def test_gpu_hours_that_are_not_known(make_chain: Any, chain_store: Store) -> None:
+    record = recorded(make_chain(TINY, content=CONTENT, metrics=METRICS))
+    assert collect(record, chain_store)["totals"]["gpu_hours_all"] is None
+    assert EN["cost_unknown"] in checked(build_report(record, chain_store))
+
+
+@pytest.fixture
+def refused(make_chain: Any) -> dict[str, Any]:
     made = make_chain(TINY, until="format_gate", content=CONTENT, metrics={"format_gate": GATE})
     error = GateRefused(
         f"whole format in 50 % {EVIL}", where="format_gate", fix=f"more SFT {EVIL}", cause="format_not_learnt"
     )
-    text = checked(build_report(recorded(made, error), chain_store, language))
-    words = WORDS[language]
-    assert f"{words['stopped']}: format_not_learnt. whole format in 50 %" in text
-    assert "FORMAT_NOT_LEARNT" in text and "tag_drift 48" in text and "more SFT" in text
-    assert words["gate_samples"] in text and words["before_after"] not in text
+    return recorded(made, error)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_run_that_crashed_in_grpo(make_chain: Any, chain_store: Store, tmp_path: Path, language: str) -> None:
-    """What GRPO had logged until then is read from its work directory, with a torn last line."""
-    made = make_chain(TINY, until="sft", content=CONTENT)
-    for name, age in (("grpo-0000", 100), ("grpo-1111", 0)):
-        folder = tmp_path / "work" / name
-        folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text(lines(GRPO_ROWS[: 2 if age else 4]) + '{"step": 5, "rew')
+def test_a_run_that_the_gate_refused(refused: dict[str, Any], chain_store: Store, language: str) -> None:
+    words = words_of(language)
+    text = checked(build_report(refused, chain_store, language))
+    assert words["v_gate"].format(cause=words["cause_format_not_learnt"]) in text
+    assert words["state_refused"] in text and "whole format in 50 %" in text
+    assert "FORMAT_NOT_LEARNT" in text and f"{words['kind_tag_drift']} 48" in text
+    assert words["fix_format_not_learnt"] in text and words["resumes_after"] in text
+    assert words["gate_samples"] in text and words["scores"] not in text
+    gate = collect(refused, chain_store)["gate"]
+    assert [(row["name"], row["held"]) for row in gate["rows"]] == [
+        ("format", False),
+        ("truncation", True),
+        ("dead_groups", True),
+        ("pass_at_1", None),
+        ("pass_at_group", None),
+    ]
+
+
+@pytest.fixture
+def crashed(make_chain: Any, tmp_path: Path) -> dict[str, Any]:
+    """A run whose GRPO was killed at step 4 of 18, with a checkpoint at step 3 and a torn last line."""
+    made = make_chain(TINY, until="format_gate", content=CONTENT, metrics={"format_gate": GOOD_GATE})
+    for name, steps in (("grpo-1111", 4), ("grpo-2222", 2)):
+        folder = tmp_path / "home" / "work" / name
+        save = folder / "checkpoints" / "checkpoint-3"
+        save.mkdir(parents=True)
+        (save / "trainer_state.json").write_text("{}")
+        mark_complete(save)
+        (folder / "checkpoints" / "checkpoint-4").mkdir()
+        (folder / "metrics.jsonl").write_text(lines(GRPO_ROWS[:steps]) + '{"step": 5, "rew')
         (folder / "rollouts.jsonl").write_text(lines(ROLLOUTS))
+        (folder / "progress.json").write_text('{"done": 3, "total": 18, "label": "grpo"}')
+        (folder / "stage.log").write_text("first line\n" * 100 + f"the last line {EVIL}\n")
     error = Retryable("the stage was killed (often: out of memory)", fix="lower the batch size", cause="killed")
     record = recorded(made, error, running="grpo")
-    text = checked(build_report(record, chain_store, language, tmp_path / "work"))
-    words = WORDS[language]
-    assert f"{words['stopped']}: killed. the stage was killed" in text and "lower the batch size" in text
+    record["stages"][-1]["work"] = "grpo-1111"
+    return record
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_run_that_crashed_in_grpo(crashed: dict[str, Any], chain_store: Store, tmp_path: Path, language: str) -> None:
+    words = words_of(language)
+    text = checked(build_report(crashed, chain_store, language, tmp_path / "home"))
+    at = words["v_at"].format(step=4, steps=18)
+    assert words["v_failed"].format(place=words["in_grpo"], at=at, cause=words["cause_killed"]) in text
+    assert "the stage was killed (often: out of memory)" in text and words["fix_killed"] in text
+    assert "grpo-1111/stage.log" in text and "the last line" in text and text.count("first line") == 39
+    assert words["resumes_at"].format(step=3) in text and "grpo-pipeline run -p tiny" in text
     assert words["chart_reward"] in text and words["rollouts"] in text
-    data = collect(record, chain_store, tmp_path / "work")
-    assert [len(points) for _, points in data["curves"][0]["lines"]] == [4]
+    data = collect(crashed, chain_store, tmp_path / "home")
+    assert [len(points) for _, points in data["charts"][0]["lines"]] == [4]
     assert data["stages"][-1]["action"] == "failed"
+    assert data["ending"]["done"] == ["model", "dataset", "preflight", "sft", "format_gate"]
+
+
+def test_a_run_that_is_going_on_and_one_that_was_killed(
+    crashed: dict[str, Any], chain_store: Store, tmp_path: Path
+) -> None:
+    """The record of a flow that was killed says running for ever; the lock of the work directory tells the two apart."""
+    crashed |= {"status": "running", "error": None, "finished_at": None}
+    crashed["stages"][-1]["action"] = "running"
+    home = tmp_path / "home"
+    assert "The run was killed in GRPO at step 4 of 18, without time to say why." in checked(
+        build_report(crashed, chain_store, "en", home)
+    )
+    with file_lock(home / "locks" / "grpo-1111.lock"):
+        assert verdict(collect(crashed, chain_store, home), EN) == "The run is still going on, in GRPO at step 4 of 18."
+    # Another machine sees the record, in a store that both share, and nothing else.
+    assert verdict(collect(crashed, chain_store, None), EN).startswith("The run was last seen in GRPO;")
+
+
+def test_secrets_stay_out_of_the_log_s_end(
+    crashed: dict[str, Any], chain_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUB_TOKEN", "hunter2-hunter2")
+    (tmp_path / "home" / "work" / "grpo-1111" / "stage.log").write_text("using hunter2-hunter2\n")
+    assert "using ***" in checked(build_report(crashed, chain_store, "en", tmp_path / "home"))
 
 
 def test_a_run_that_did_nothing(chain_store: Store, tmp_path: Path) -> None:
     record = recorded({}, KeyboardInterrupt())
     text = checked(build_report(record, chain_store, "en", tmp_path / "none"))
-    assert "The run stopped: KeyboardInterrupt." in text
+    assert "The run was stopped on request before its first stage." in text
     assert record["status"] == "interrupted"
     assert recorded({}, Interrupted("asked to stop"), running="sft")["stages"][0]["action"] == "interrupted"
 
 
+@pytest.mark.parametrize(
+    ("error", "stage", "expected"),
+    [
+        (DataError("row 2 is not JSON"), "dataset", "The run failed while building the data set: row 2 is not JSON."),
+        (RunStopped("x", cause="all_wrong"), "grpo", "Training was stopped in GRPO: the problems are too hard, every"),
+        (ExportRefused("worse", cause="export_refused"), "export", "The run was refused during export: the GGUF file"),
+        (PipelineError("a" * 300 + "\nmore"), "sft", f"The run failed in SFT: {'a' * 180}…."),
+        (ValueError("boom"), "sft", "The run failed in SFT: boom."),
+    ],
+)
+def test_the_verdict_names_the_cause(chain_store: Store, error: Exception, stage: str, expected: str) -> None:
+    record = recorded({}, error, running=stage)
+    assert verdict(collect(record, chain_store), EN).startswith(expected)
+    for language in LANGUAGES:
+        checked(build_report(record, chain_store, language))
+
+
 def test_a_run_without_grpo_completed(make_chain: Any, chain_store: Store) -> None:
-    made = make_chain(TINY, until="sft", content=CONTENT)
-    assert verdict(collect(recorded(made), chain_store), WORDS["en"]) == "The run completed."
+    record = recorded(make_chain(TINY, until="sft", content=CONTENT))
+    assert verdict(collect(record, chain_store), EN) == "The run completed: 4 stages, no scores to compare."
+    checked(build_report(record, chain_store))
 
 
-def test_artifacts_that_are_gone_are_left_out(completed: dict[str, Any], make_chain: Any, chain_store: Store) -> None:
-    entries = {item["stage"]: item["fingerprint"] for item in completed["stages"]}
-    gone = chain_store.lookup("grpo", entries["grpo"])
-    assert gone is not None
-    chain_store.remove(gone)
-    text = checked(build_report(completed, chain_store))
-    assert "grpo" in text and WORDS["en"]["rollouts"] not in text
+def test_a_run_that_only_measured_the_base_model(make_chain: Any, chain_store: Store) -> None:
+    made = make_chain(TINY, until="evaluate_base", content=CONTENT, metrics=METRICS)
+    made = {name: made[name] for name in ("model", "dataset", "evaluate_base")}
+    text = checked(build_report(recorded(made), chain_store))
+    assert "The base model answers 0.0% of the held-out problems strictly right (95% interval 0.0 to 27.8%" in text
+
+
+def test_artifacts_that_are_gone_are_left_out(completed: dict[str, Any], chain_store: Store) -> None:
+    for item in completed["stages"]:
+        gone = chain_store.lookup(item["stage"], item["fingerprint"])
+        assert gone is not None
+        chain_store.remove(gone)
+        checked(build_report(completed, chain_store))
+    data = collect(completed, chain_store)
+    assert not data["scores"] and not data["charts"] and not data["lineage"]
+
+
+@pytest.mark.parametrize("name", [*CONTENT, "export/proof.json", "preflight/findings.json"])
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"rows": 3, "findings": 7}', "\x00\xff", '{"id": 1}\n'])
+def test_a_file_of_another_shape_costs_its_part_only(make_chain: Any, chain_store: Store, name: str, text: str) -> None:
+    made = make_chain(TINY, content={**CONTENT, name: text}, metrics=METRICS)
+    assert EN["lineage"] in checked(build_report(recorded(made), chain_store))
 
 
 def test_scores_with_and_without_samples_side_by_side(make_chain: Any, chain_store: Store) -> None:
     metrics = {**METRICS, "evaluate_base": score(items("a"), 0)}
-    html = build_report(recorded(make_chain(TINY, content=CONTENT, metrics=metrics)), chain_store)
-    checked(html)
-    table = html.split(WORDS["en"]["pass1"])[1].split("</table>")[0]
-    assert [row.count("<td") for row in table.split("<tr>")[1:]] == [7, 7, 7]
+    record = recorded(make_chain(TINY, content=CONTENT, metrics=metrics))
+    checked(build_report(record, chain_store))
+    assert collect(record, chain_store)["pass_rates"]["models"].keys() == {"sft", "grpo"}
 
 
-# -- rows and charts ----------------------------------------------------------------------------------------------
+def test_a_record_of_another_version_still_has_its_report(completed: dict[str, Any], chain_store: Store) -> None:
+    del completed["choice"]
+    completed["config"] = {"run": {}, "model": {"source": "tiny"}, "seed": 1, "gate": {"of": "the future"}}
+    text = checked(build_report(completed, chain_store))
+    assert "grpo-pipeline run -c run.yaml" in text
 
 
-def test_rows_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"step": 1}\n\n[1]\nnull\n{"step": 2, "text": "\xe2\x80\xa8"}\n\xff\n{"st')
-    assert [row["step"] for row in read_jsonl(path)] == [1, 2]
-    assert read_jsonl(path, limit=1) == [{"step": 1}]
-    assert read_jsonl(tmp_path / "none") == []
+# -- in a browser -------------------------------------------------------------------------------------------------
 
 
-def test_series_leaves_gaps_out() -> None:
-    rows = [
-        {"step": 1, "a": 1},
-        {"step": 2, "a": None},
-        {"step": 3, "a": "text"},
-        {"step": 4, "a": True},
-        {"step": 5, "a": float("nan")},
-        {"a": 7},
-        {"step": None, "a": 8},
-        {"step": 6, "a": 2.5},
-    ]
-    assert series(rows, "a") == [(1.0, 1.0), (6.0, 2.5)]
+@pytest.mark.parametrize("state", ["completed", "refused", "crashed"])
+def test_in_a_browser(
+    state: str, request: pytest.FixtureRequest, browser: Any, chain_store: Store, tmp_path: Path
+) -> None:
+    """No console errors, no requests and no sideways scroll, on a desktop and on a phone, in both languages."""
+    record = request.getfixturevalue(state)
+    for language in LANGUAGES:
+        page = tmp_path / f"{language}.html"
+        page.write_text(build_report(record, chain_store, language, tmp_path / "home"), encoding="utf-8")
+        for window in ("desktop", "phone"):
+            browser.open(page, window)
+            assert browser.overflow() == (0, []), (language, window)
+            assert browser.problems == [], (language, window)
+            assert browser.evaluate("document.querySelector('h1').textContent.length") > 10
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0, 1, [0, 0.25, 0.5, 0.75, 1]),
-        (0, 100, [0, 25, 50, 75, 100]),
-        (0, 400, [0, 100, 200, 300, 400]),
-        (1, 30, [10, 20, 30]),
-        (-1, 1, [-1, -0.5, 0, 0.5, 1]),
-        (0.012, 0.049, [0.02, 0.03, 0.04]),
-        (0, 0.0004, [0, 0.0001, 0.0002, 0.0003, 0.0004]),
-        (-0.3, 0.1, [-0.3, -0.2, -0.1, 0, 0.1]),
-        (5, 5, [5]),
-    ],
-)
-def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
-    assert ticks(low, high) == pytest.approx(expected)
-
-
-@given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9))
-def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
-    high = low + width
-    if high - low < abs(low) * 1e-9:
-        return
-    values = ticks(low, high)
-    room = (high - low) * 1e-4
-    assert 1 <= len(values) <= 6
-    assert all(low - room <= value <= high + room for value in values)
-    assert values == sorted(values)
-
-
-def test_a_chart_of_two_lines() -> None:
-    chart = line_chart([("a", [(0, 0.0), (10, 1.0)]), ("b", [(0, 0.5), (10, 0.5)])], 'x < "y"')
-    checker = Checker()
-    checker.feed(chart)
-    assert checker.open == [] and chart.count("<polyline") == 2
-    assert 'aria-label="x &lt; &quot;y&quot;"' in chart
-    # x: 46 to 408, y: 166 (low) to 10 (high).
-    assert 'points="46.0,166.0 408.0,10.0"' in chart and 'points="46.0,88.0 408.0,88.0"' in chart
-
-
-@pytest.mark.parametrize("points", [[(3, 0.0)], [(1, 7.0), (2, 7.0)], [(1, 1e-300), (2, 1e300)], [(1, -5), (9, 5e-9)]])
-def test_charts_of_odd_data(points: list[tuple[float, float]]) -> None:
-    chart = line_chart([("a", points)], "odd")
-    assert "nan" not in chart and "inf" not in chart
+def test_a_chart_shows_its_values_under_the_pointer(
+    completed: dict[str, Any], browser: Any, chain_store: Store, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(build_report(completed, chain_store), encoding="utf-8")
+    browser.open(page)
+    browser.evaluate("document.querySelector('#curves svg').scrollIntoView({behavior: 'instant', block: 'center'})")
+    place = "(() => { const b = document.querySelector('#curves svg').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
+    left, top, width, height = browser.evaluate(place)
+    browser.move(left + width * 466 / 480, top + height / 2)
+    tip = "document.querySelector('.tip') && document.querySelector('.tip').textContent"
+    assert browser.evaluate(tip) == "optimizer step 50.5"  # step 5, reward 0.5
+    browser.move(left + width / 2, top - 40)
+    assert browser.evaluate(tip) is None
+    browser.evaluate("document.querySelector('#curves svg').focus({preventScroll: true})")
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
+    assert browser.evaluate(tip) == "optimizer step 10.1"
+    assert browser.problems == []

@@ -1,0 +1,120 @@
+"""Curves and samples of SFT and GRPO, from metrics.jsonl and rollouts.jsonl."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.report.run_files import RunFiles, having, number, series
+
+MAX_SAMPLES = 6
+MAX_SHARES = 6
+"""Outcomes with a colour of their own; rarer ones are added up as `other`."""
+SMOOTH_FROM, SMOOTH_SHARE = 40, 20
+"""A curve of this many points also gets a moving mean over a 20th of them."""
+
+Points = list[tuple[float, float]]
+Rows = Sequence[Mapping[str, Any]]
+
+
+def curves(sft: Rows, grpo: Rows) -> list[dict[str, Any]]:
+    """Charts in reading order; one without two points is left out.
+
+    Each has `key`, `kind` (`lines` or `shares`), `lines` ((label key, points)), `unit` (of y) and, where there is one, a
+    `band` (low and high points around the first line).
+    """
+    components = sorted({key for row in grpo for key in row if key.startswith("rewards/") and key.endswith("/mean")})
+    charts = [
+        _reward(grpo),
+        _lines(
+            "components",
+            grpo,
+            [(key.split("/")[1], key) for key in components] if len(components) > 1 else [],
+            unit="reward",
+        ),
+        _shares(grpo),
+        _lines("dead_groups", grpo, [("", "frac_reward_zero_std")], unit="share_groups"),
+        _lines("kl", grpo, [("", "kl")], unit="nats"),
+        _lines("entropy", grpo, [("", "entropy")], unit="nats"),
+        _lines(
+            "length",
+            grpo,
+            [(name, f"completions/{name}_length") for name in ("mean", "min", "max")],
+            unit="tokens",
+        ),
+        _lines("truncation", grpo, [("", "completions/clipped_ratio")], unit="share_completions"),
+        _lines("grad_norm", grpo, [("", "grad_norm")]),
+        _lines("learning_rate", grpo, [("", "learning_rate")]),
+        _lines("step_time", grpo, [("", "step_time")], unit="seconds"),
+        _lines("sft_loss", sft, [("", "loss")], unit="nats"),
+        _lines("sft_accuracy", sft, [("", "mean_token_accuracy")], unit="share_tokens"),
+    ]
+    return [chart for chart in charts if chart]
+
+
+def not_measured(charts: Sequence[Mapping[str, Any]], rows: Rows, config: Mapping[str, Any]) -> list[str]:
+    """Curves that a reader may look for and that this run did not log, as keys of the report's words."""
+    there = {chart["key"] for chart in charts}
+    missing = []
+    if rows and "kl" not in there:
+        missing.append("no_kl_beta" if not config.get("grpo", {}).get("beta") else "no_kl")
+    return missing
+
+
+def _lines(key: str, rows: Rows, names: Sequence[tuple[str, str]], unit: str = "") -> dict[str, Any] | None:
+    lines = [(label, points) for label, name in names if len(points := series(rows, name)) >= 2]
+    if not lines or (len(lines) == 1 and len(names) > 1):
+        return None
+    chart: dict[str, Any] = {"key": key, "kind": "lines", "unit": unit, "lines": lines}
+    if len(lines) == 1 and len(lines[0][1]) >= SMOOTH_FROM:
+        chart["smooth"] = moving_mean(lines[0][1])
+    return chart
+
+
+def _reward(rows: Rows) -> dict[str, Any] | None:
+    chart = _lines("reward", rows, [("", "reward")], unit="reward")
+    if chart:
+        spread = dict(series(rows, "reward_std"))
+        points = [(x, y, spread[x]) for x, y in chart["lines"][0][1] if x in spread]
+        if len(points) >= 2:
+            chart["band"] = [(x, y - s, y + s) for x, y, s in points]
+    return chart
+
+
+def _shares(rows: Rows) -> dict[str, Any] | None:
+    """Shares of outcomes, `right` first, then by how often they occur; they add up to one."""
+    kinds = {key.removeprefix("outcomes/") for row in rows for key in row if key.startswith("outcomes/")}
+    found = {kind: dict(series(rows, f"outcomes/{kind}")) for kind in kinds}
+    steps = sorted({x for points in found.values() for x in points})
+    if len(steps) < 2:
+        return None
+    total = {kind: sum(points.values()) for kind, points in found.items()}
+    ranked = sorted((kind for kind in kinds if total[kind] > 0), key=lambda kind: (kind != "right", -total[kind], kind))
+    shown, rest = ranked[:MAX_SHARES], ranked[MAX_SHARES:]
+    lines = [(kind, [(x, found[kind].get(x, 0.0)) for x in steps]) for kind in shown]
+    if rest:
+        lines.append(("other", [(x, sum(found[kind].get(x, 0.0) for kind in rest)) for x in steps]))
+    return {"key": "outcomes", "kind": "shares", "unit": "share_completions", "lines": lines} if lines else None
+
+
+def moving_mean(points: Points) -> Points:
+    """Mean over a centred window of about a 20th of the points, narrower at both ends."""
+    half = max(1, len(points) // SMOOTH_SHARE // 2)
+    smooth = []
+    for i, (x, _) in enumerate(points):
+        part = points[max(0, i - half) : i + half + 1]
+        smooth.append((x, sum(y for _, y in part) / len(part)))
+    return smooth
+
+
+def rollouts(run: RunFiles) -> list[dict[str, Any]]:
+    """A few sampled completions, evenly over the training."""
+    rows = having(run.rows("grpo", "rollouts.jsonl"), "step", "question", "answer", "completion", "reward")
+    if len(rows) <= MAX_SAMPLES:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (MAX_SAMPLES - 1))] for i in range(MAX_SAMPLES)]
+
+
+def last_value(rows: Rows, key: str) -> float | None:
+    """The last finite value of a metric."""
+    return next((value for row in reversed(rows) if (value := number(row.get(key))) is not None), None)
