@@ -14,7 +14,7 @@ from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store, open_store
 from flows import cli
-from flows.record import RunRecord, now
+from flows.record import now
 from pipeline_config.loading import load_config
 from tasks.chain import NAMES
 
@@ -219,26 +219,3 @@ def test_artifacts_gc_says_what_would_go_and_deletes_only_when_told(store: Store
     assert "2 deleted, 0.0 MB" in call("artifacts", "gc", "--keep-last", "1", "--delete").stdout
     assert list(store.list()) == [made[2]]
     assert "0 to delete" in call("artifacts", "gc").stdout
-
-
-# -- report -------------------------------------------------------------------------------------------------------
-
-
-def test_report_of_a_run_that_is_not_there() -> None:
-    result = call("report", "20260101-000000-abcdef", "--profile", "tiny")
-    assert result.exit_code == 13
-    assert "error [no_such_run]" in result.stderr and "no single run '20260101-000000-abcdef'" in result.stderr
-    assert "the newest runs: none" in result.stderr
-    assert call("report").exit_code == 13
-
-
-def test_report_is_written_again(store: Store, tmp_path: Path) -> None:
-    record = RunRecord.start(load_config("tiny"))
-    record.finish()
-    store.write_record(f"runs/{record.run_id}.json", record.to_json())
-    for reference in ("latest", record.run_id, record.run_id[:15]):
-        result = call("report", reference, "--profile", "tiny")
-        path = tmp_path / "grpo-runs" / "reports" / record.run_id / "report.html"
-        assert result.exit_code == 0 and result.stdout.strip() == str(path)
-        assert record.run_id in path.read_text()
-        path.unlink()
