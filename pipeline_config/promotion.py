@@ -17,6 +17,8 @@ class PromotionConfig(Section):
     rule: Literal["superiority", "non_inferiority"] = "superiority"
     """`superiority`: strict accuracy is significantly better than production's on the same problems (exact one-sided
     McNemar, p < alpha). `non_inferiority`: a loss of more than `margin` is ruled out (one-sided 1 - alpha score interval)."""
+    eval_set: str = Field("held_out", pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")
+    """Evaluation set that decides. A set of `evaluation.sets` stays the same when the training data change."""
     alpha: float = Field(0.05, gt=0.0, lt=0.5)
     """Error rate of the rule: how often a model that is no better (or is worse by `margin`) is promoted."""
     margin: float = Field(0.02, gt=0.0, lt=1.0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -22,6 +21,8 @@ from pipeline_config.promotion import PromotionConfig
 from tasks.errors import DataError
 from tasks.statistics import mcnemar_exact, mcnemar_worse, paired_loss_interval, wilson
 
+HELD_OUT = "held_out"
+"""The set that the dataset stage keeps out of training."""
 NOT_SPEC = ("stage", "model", "libraries")
 """Terms of an evaluation that say which model was asked and by which library, not what was asked."""
 
@@ -63,33 +64,32 @@ class Comparison:
     worst_loss: float
 
 
-def answers_of(store: Store, evaluation: Manifest) -> Answers:
-    """What an evaluation artifact says about its model.
+def answers_of(store: Store, evaluation: Manifest, name: str = HELD_OUT) -> Answers | None:
+    """What an evaluation artifact says about its model on the set `name`; None when it was not asked that set.
 
     Raises:
-        DataError: its items cannot be read.
+        DataError: its files cannot be read.
     """
     folder = store.local_folder(evaluation)
-    where = f"{evaluation.stage}/{evaluation.fingerprint[:16]}/items.jsonl"
+    where = f"{evaluation.stage}/{evaluation.fingerprint[:16]}, set {name}"
     try:
+        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        if name != HELD_OUT:
+            scores, folder = scores.get("sets", {}).get(name), folder / "sets" / name
+            if scores is None:
+                return None
         lines = (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()
-        right = {}
-        for line in filter(str.strip, lines):
-            item = json.loads(line)
-            right[f"{item.get('set', '')}/{item['id']}"] = bool(item["right"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        items = [json.loads(line) for line in lines if line.strip()]
+        return Answers(_spec_of(evaluation, scores), {str(item["id"]): bool(item["right"]) for item in items})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"cannot be read: {error!r}", where=where, fix="run the evaluation again") from error
-    return Answers(spec_of(evaluation, folder), right)
 
 
-def spec_of(evaluation: Manifest, folder: Path) -> str:
-    """Digest of the frozen spec: the one that the evaluation wrote, else that of its terms without the model."""
-    try:
-        written = json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("spec")
-    except (OSError, ValueError, AttributeError):
-        written = None
-    if isinstance(written, str) and written:
-        return written
+def _spec_of(evaluation: Manifest, scores: Mapping[str, Any]) -> str:
+    """Digest of what greedy scores depend on beside the model: as the evaluation wrote it, else from its terms."""
+    written = scores.get("spec")
+    if written:
+        return str(written["greedy_digest"])
     return fingerprint({name: value for name, value in evaluation.terms.items() if name not in NOT_SPEC})
 
 

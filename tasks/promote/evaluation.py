@@ -36,7 +36,10 @@ def evaluator(settings: Settings, run_stage: RunStage = execute) -> Callable[[Ma
             ) from error
         config = recorded.model_copy(update={"run": settings.config.run})
         here = Settings(config, settings.store, settings.run_id, settings.log, settings.warn, settings.on_progress)
-        parents = {"grpo": model, "dataset": artifact(settings.store, like.parents["dataset"])}
+        parents = {
+            name: model if name == "grpo" else artifact(settings.store, like.parents[name])
+            for name in EVALUATE_GRPO.parents
+        }
         settings.log(f"production was evaluated under another spec; it is evaluated again: {model.fingerprint[:16]}")
         return run_stage(EVALUATE_GRPO, here, parents, force=False).manifest
 

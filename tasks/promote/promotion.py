@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from artifacts import registry
-from artifacts.manifest import Manifest
+from artifacts.manifest import Manifest, Parent
 from artifacts.registry import Event, Version
 from artifacts.store import Store
 from pipeline_config.promotion import PromotionConfig
@@ -81,9 +81,11 @@ def promote(
     Raises:
         StoreError: nothing fits `ref`, an artifact is gone or damaged, or the registry cannot be read or written.
         DataError: an evaluation cannot be read.
+        ConfigError: the model was not asked the set that decides, or `name` cannot be a name.
         Retryable: others kept changing the registry, or the network is down.
     """
     version = version_of(store, ref)
+    after = None if by_hand else _own_answers(store, version, settings)
     judged: dict[str, tuple[bool, str, str, dict[str, Any]]] = {}
 
     def propose(newest: Event | None) -> Event | None:
@@ -97,7 +99,7 @@ def promote(
         # Judged anew only when another version came into production meanwhile.
         key = newest.model_dump_json(include={"production", "anchor", "withdrawn"}) if newest else ""
         if key not in judged:
-            judged[key] = _judge(store, version, newest, settings, evaluate, by_hand)
+            judged[key] = _judge(store, version, after, newest, settings, evaluate, by_hand)
         good, reason, text, evidence = judged[key]
         decision = {"outcome": "promoted" if good else "refused", "reason": reason, "text": text, "evidence": evidence}
         if not good:
@@ -183,6 +185,7 @@ def _promotion(newest: Event | None, version: Version, reason: str, decision: di
 def _judge(
     store: Store,
     version: Version,
+    after: Answers | None,
     newest: Event | None,
     settings: PromotionConfig,
     evaluate: Evaluate | None,
@@ -191,7 +194,7 @@ def _judge(
     """(promote, reason, sentence, evidence) for `version` against what `newest` says is in production."""
     production = newest.production if newest else None
     against = {"against": production.model.model_dump()} if production else {}
-    if by_hand:
+    if after is None:
         return True, "by_hand", by_hand, against
     export = artifact(store, version.export)
     verdicts = {
@@ -203,35 +206,48 @@ def _judge(
         return False, "rolled_back", "this model was in production and was rolled back", against
     if production is not None and production.model.content_digest == version.model.content_digest:
         return True, "same_weights", "the model in production, exported again", {**against, "verdicts": verdicts}
-    after = answers_of(store, artifact(store, version.evaluation))
-    before = _answers(store, production, version, after, evaluate) if production else None
+    before = _answers(store, production, version, after, evaluate, settings.eval_set) if production else None
     if production is not None and before is None:
         text = "production was evaluated on other problems or in another way, and could not be evaluated again"
         return False, "not_comparable", text, {**against, "spec": after.spec}
     anchor = newest.anchor if newest and settings.rule == "non_inferiority" else None
-    last_gain = _answers(store, anchor, version, after, evaluate) if anchor and anchor != production else None
+    drifts = anchor is not None and not anchor.same_model(production)
+    last_gain = _answers(store, anchor, version, after, evaluate, settings.eval_set) if anchor and drifts else None
     good, reason, text, evidence = judge(after, before, last_gain, settings)
-    if anchor and anchor != production:
+    if anchor and drifts:
         evidence["anchor"] = {**anchor.model.model_dump(), "compared": last_gain is not None}
     return good, reason, text, {**against, **evidence}
 
 
-def _answers(store: Store, old: Version, new: Version, wanted: Answers, evaluate: Evaluate | None) -> Answers | None:
+def _own_answers(store: Store, version: Version, settings: PromotionConfig) -> Answers:
+    found = answers_of(store, artifact(store, version.evaluation), settings.eval_set)
+    if found is None:
+        raise ConfigError(
+            f"the model was not evaluated on the set {settings.eval_set!r}",
+            where="promotion.eval_set",
+            fix="name one of evaluation.sets, or held_out",
+        )
+    return found
+
+
+def _answers(
+    store: Store, old: Version, new: Version, wanted: Answers, evaluate: Evaluate | None, name: str
+) -> Answers | None:
     """Answers of `old` that can be compared with those of `new`, by evaluating it again if need be and possible."""
+    evaluation, model = _there(store, old.evaluation), _there(store, old.model)
+    stored = answers_of(store, evaluation, name) if evaluation else None
+    if stored is None or not comparable(stored, wanted):
+        if evaluate is None or model is None:
+            return None
+        stored = answers_of(store, evaluate(model, artifact(store, new.evaluation)), name)
+    return stored if stored is not None and comparable(stored, wanted) else None
+
+
+def _there(store: Store, item: Parent) -> Manifest | None:
+    """The artifact behind a reference, or None if it is gone or other than it was."""
     try:
-        stored = answers_of(store, artifact(store, old.evaluation))
-        if comparable(stored, wanted):
-            return stored
+        return artifact(store, item)
     except StoreError as error:
         if error.cause != "artifact_gone":
             raise
-    if evaluate is None:
         return None
-    try:
-        model = artifact(store, old.model)
-    except StoreError as error:
-        if error.cause != "artifact_gone":
-            raise
-        return None
-    again = answers_of(store, evaluate(model, artifact(store, new.evaluation)))
-    return again if comparable(again, wanted) else None

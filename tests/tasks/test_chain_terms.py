@@ -121,6 +121,7 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "run.backend=trl",
         "promotion.name=nightly",
         "promotion.rule=non_inferiority",
+        "promotion.eval_set=gsm8k",
         "promotion.alpha=0.01",
         "promotion.margin=0.1",
         "promotion.floor=0.5",

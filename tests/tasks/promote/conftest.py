@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,21 @@ def make_version(
     spec: dict[str, Any] | None = None,
     verdict: str = "released",
     weights: str = "",
+    named: Mapping[str, tuple[str, Sequence[bool]]] | None = None,
 ) -> Manifest:
-    """Store a version whose model answered problem i rightly if `right[i]`; returns its export artifact."""
+    """Store a version whose model answered problem i rightly if `right[i]`; returns its export artifact.
+
+    `named` adds further evaluation sets: name -> (digest of its spec, verdicts).
+    """
+
+    def items(verdicts: Sequence[bool]) -> str:
+        return "".join(json.dumps({"id": str(i), "right": value}) + "\n" for i, value in enumerate(verdicts))
 
     def commit(stage: str, files: dict[str, str], parents: dict[str, Manifest], **fields: Any) -> Manifest:
         out = scratch / f"out-{next(_counter)}"
         out.mkdir(parents=True)
         for name, text in files.items():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).write_text(text)
         terms = fields.pop("terms", {"mark": mark if stage != "dataset" else ""}) | {"stage": stage}
         draft = ManifestDraft(
@@ -55,10 +63,12 @@ def make_version(
 
     dataset = commit("dataset", {"eval.parquet": "problems"}, {})
     model = commit("grpo", {"model.safetensors": weights or f"weights {mark}"}, {"dataset": dataset})
-    items = "".join(json.dumps({"id": str(i), "right": value}) + "\n" for i, value in enumerate(right))
+    scores = {name: {"spec": {"greedy_digest": digest}} for name, (digest, _) in (named or {}).items()}
+    files = {"items.jsonl": items(right), "scores.json": json.dumps({"sets": scores})}
+    files |= {f"sets/{name}/items.jsonl": items(verdicts) for name, (_, verdicts) in (named or {}).items()}
     evaluation = commit(
         "evaluate_grpo",
-        {"items.jsonl": items, "scores.json": "{}"},
+        files,
         {"grpo": model, "dataset": dataset},
         terms={"model": mark, "libraries": {"torch": mark}, **(spec or SPEC)},
     )

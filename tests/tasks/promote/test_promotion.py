@@ -98,6 +98,22 @@ def test_another_spec_is_not_comparable_unless_production_is_evaluated_again(
     assert asked == [(weak.parents["grpo"].fingerprint, better.parents["evaluate_grpo"].fingerprint)]
 
 
+def test_a_named_set_decides_and_its_own_spec_counts(store: Store, version: Any) -> None:
+    settings = PromotionConfig(eval_set="gsm8k")
+    with pytest.raises(ConfigError, match="not evaluated on the set 'gsm8k'"):
+        promote(store, version("plain", WEAK).fingerprint, settings, "tiny")
+    assert registry.names(store) == []
+    # The held-out problems change from one to the next and say the opposite; the named set stays.
+    one = version("one", BEST, spec={"problems": "Monday's"}, named={"gsm8k": ("spec", WEAK)})
+    two = version("two", WEAK, spec={"problems": "Tuesday's"}, named={"gsm8k": ("spec", BEST)})
+    assert promote(store, one.fingerprint, settings, "tiny").reason == "above_floor"
+    decision = promote(store, two.fingerprint, settings, "tiny")
+    assert decision.reason == "better" and decision.evidence["spec"] == "spec"
+    assert decision.evidence["comparison"]["gained"] == 40
+    three = version("three", BEST, named={"gsm8k": ("another spec", BEST)})
+    assert promote(store, three.fingerprint, settings, "tiny").reason == "not_comparable"
+
+
 def test_library_versions_are_no_part_of_the_spec(store: Store, version: Any) -> None:
     """The versions of the fixture differ in the libraries term of their evaluations."""
     first, second = version("one", WEAK), version("two", BETTER)
