@@ -1,8 +1,9 @@
-"""Commands of the model registry: `models list`, `show`, `promote`, `rollback`."""
+"""Commands of the model registry: `models list`, `show`, `promote`, `rollback`, `folder`."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -134,6 +135,27 @@ def models_rollback(
             out.print_json(event.model_dump_json())
         else:
             out.print(f"{name}: production is {_short(event.production)} again, {_short(event.subject)} was withdrawn")
+
+
+@models_app.command("folder")
+def models_folder(
+    ref: Annotated[str, typer.Argument(help="`production`, `latest`, a run id, or an export artifact.")],
+    out_folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    name: Annotated[str | None, typer.Option(help="The model's name on the card; default the folder's.")] = None,
+    weights: Annotated[bool, typer.Option(help="Also the merged 16-bit weights and the LoRA adapter.")] = True,
+    refused: Annotated[bool, typer.Option("--refused", help="Also GGUF files that failed their proof.")] = False,
+    store: StoreUrl = None,
+) -> None:
+    """Write a folder ready to use or upload: GGUF, Modelfile, adapter, merged weights, model card."""
+    with user_errors():
+        from tasks.export.folder import write_folder
+        from tasks.promote.versions import export_of
+
+        opened_store = opened(store)
+        export, _ = export_of(opened_store, ref)
+        folder = out_folder.absolute()
+        for path in write_folder(opened_store, export, folder, name or folder.name, weights=weights, refused=refused):
+            out.print(f"{path.stat().st_size / 1e6:10.1f} MB  {escape(str(path))}", soft_wrap=True, highlight=False)
 
 
 def _one_name(store: Store, name: str | None) -> str:

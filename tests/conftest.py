@@ -73,6 +73,7 @@ def build_chain(
             fingerprint=fingerprint(terms),
             terms=terms,
             metrics=(metrics or {}).get(stage.name, {}),
+            config=config.model_dump(mode="json"),
             notes=(notes or {}).get(stage.name, []),
             effective_config=(effective or {}).get(stage.name, {}),
             hardware=dict(hardware or {}),
