@@ -107,10 +107,16 @@ def plant_nan(at_step: int, flag: Path) -> None:
     from tasks.grpo.guards import OwnLearningRate
 
     class Planted(OwnLearningRate):
-        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        hook: Any = None
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
             if state.global_step + 1 == at_step and not flag.exists():
                 flag.touch()
-                next(p for p in model.parameters() if p.grad is not None).grad.fill_(torch.nan)
+                self.hook = next(model.parameters()).register_hook(lambda grad: grad * torch.nan)
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            if self.hook is not None:
+                self.hook.remove()
 
     assert issubclass(Planted, TrainerCallback)
     entry.OwnLearningRate = Planted  # type: ignore[misc]
@@ -143,6 +149,15 @@ def first_fall(rows: Rows) -> int:
     """First step at which three rows' mean share of right answers is below 80 % of the first three rows'."""
     right = [row["outcomes/right"] for row in rows if "outcomes/right" in row]
     return next((i + 1 for i in range(3, len(right)) if fmean(right[i - 2 : i + 1]) < 0.8 * fmean(right[:3])), 0)
+
+
+def sft_counts(inputs: dict[str, Path], rows: Rows, path: Path) -> list[int]:
+    """Right completions of the SFT model per problem, measured once."""
+    path = path.with_suffix(".counts.json")
+    if not path.exists():
+        path.write_text(json.dumps(right_counts(inputs["sft"] / "model", rows, COMMON, SAMPLES)), encoding="utf-8")
+    counts: list[int] = json.loads(path.read_text(encoding="utf-8"))
+    return counts
 
 
 def one(name: str, home: Path, work: Path) -> dict[str, Any]:
@@ -184,7 +199,7 @@ def one(name: str, home: Path, work: Path) -> dict[str, Any]:
         "notes": done["notes"],
         "seconds": round(seconds, 1),
     }
-    before = right_counts(inputs["sft"] / "model", evaluated, COMMON, SAMPLES)
+    before = sft_counts(inputs, evaluated, work / ("worked" if fault.worked_only else "sft"))
     result["sft_pass_at_1"] = round(sum(before) / len(before) / SAMPLES, 4)
     if done["error"] is None:
         after = right_counts(done["model"], evaluated, COMMON, SAMPLES)

@@ -19,6 +19,7 @@ from tasks.diagnosis.rules import RULES
 from tasks.diagnosis.run_info import RunInfo
 from tasks.diagnosis.series import MIN_ROWS, Run
 from tasks.errors import DataError
+from tasks.grpo.remedies import suggestions
 
 __all__ = ["Curve", "Diagnosis", "diagnose", "diagnose_rows", "render_html", "render_text"]
 
@@ -45,6 +46,7 @@ class Diagnosis:
         title: the verdict in plain words.
         onset_step: since when (a row number when the log has no steps, see `steps_known`). from_start: from the first rows on?
         first_step: what to look at or do first. knob: the one setting to turn.
+        remedies: what a run of this pipeline would try by itself, in order (`tasks.grpo.remedies`); a doctor only suggests it.
         evidence: numbers behind the headline.
         also: other failures that apply: consequences, or faults of their own that can wait.
         notes: worth knowing, no failures; name and sentence.
@@ -60,6 +62,7 @@ class Diagnosis:
     from_start: bool = False
     first_step: str = ""
     knob: str = ""
+    remedies: tuple[str, ...] = ()
     evidence: dict[str, float] = field(default_factory=dict)
     also: tuple[dict[str, Any], ...] = ()
     notes: tuple[dict[str, str], ...] = ()
@@ -119,6 +122,7 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
     run = Run(rows, info or RunInfo())
     findings = [rule(run) for rule in RULES]
     ranked = rank(findings, len(run.train))
+    starving = not ranked and any(f.name == "dead_groups" and f.status == "note" for f in findings)
     count = len(run.train)
     common: dict[str, Any] = {
         "notes": tuple({"name": f.name, "text": f.headline} for f in findings if f.status == "note"),
@@ -139,6 +143,7 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
             from_start=head.from_start,
             first_step=advice.first_step,
             knob=advice.knob,
+            remedies=suggestions(head.name, head.from_start),
             evidence=head.evidence,
             also=tuple({"name": f.name, "text": f.headline, "onset_step": f.onset_step} for f in ranked[1:]),
             curve=_curve(run, head),
@@ -147,7 +152,14 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
     if count < MIN_ROWS:
         headline = f"{count} logged row{'s' if count != 1 else ''}: too few to judge, {MIN_ROWS} are needed"
         return Diagnosis("healthy", headline, "Too early to tell", False, curve=_curve(run, None), **common)
-    return Diagnosis("healthy", _healthy_headline(run), ADVICE["healthy"].title, curve=_curve(run, None), **common)
+    return Diagnosis(
+        "healthy",
+        _healthy_headline(run),
+        ADVICE["healthy"].title,
+        remedies=suggestions("dead_groups", False) if starving else (),
+        curve=_curve(run, None),
+        **common,
+    )
 
 
 def _healthy_headline(run: Run) -> str:

@@ -26,6 +26,8 @@ def render_text(diagnosis: Diagnosis, width: int = 100) -> str:
     for label, text in (("first", d.first_step), ("knob", d.knob)):
         if text:
             lines += ["", *_wrap(f"{label}: {text}", width, "", "       ")]
+    for number, remedy in enumerate(d.remedies, 1):
+        lines += _wrap(f"could help {number}: {remedy}", width, "", "  ")
     if d.evidence:
         lines += [
             "",
@@ -149,6 +151,7 @@ def render_html(diagnosis: Diagnosis, name: str = "") -> str:
     ]
     parts += [f"<dt>{label}</dt><dd>{escape(text)}</dd>" for label, text in facts if text]
     parts.append("</dl>")
+    parts.append(_table("Could help, in this order", [(str(i), text) for i, text in enumerate(d.remedies, 1)]))
     parts.append(_table("Evidence", [(key, _short(value)) for key, value in d.evidence.items()]))
     parts.append(_table("Also found", [(item["name"], item["text"]) for item in d.also]))
     parts.append(_table("Notes", [(item["name"], item["text"]) for item in d.notes]))

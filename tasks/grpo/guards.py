@@ -8,6 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from pipeline_config.training import GRPOSettings
+from tasks.diagnosis.advice import ADVICE
 from tasks.diagnosis.callback import NOT_WORTH_SAVING, STARVING, Decision, WatchdogCallback
 from tasks.diagnosis.doctor import Diagnosis
 from tasks.diagnosis.run_info import from_settings
@@ -144,15 +145,17 @@ class Watchdog:
         return bool(shares) and shares[0] < LEARNT_FROM
 
     def training_failed(self, error: Exception, at_step: int) -> None:
-        """`train()` or the last save raised: weights that are not finite are a failure with a remedy, all else is raised again."""
+        """`train()` or the last save raised: weights that are not finite are a failure with a name, to be settled; all else is raised
+        again."""
         known = classify(error)
         if not isinstance(known, NonFinite) or self.asked.watchdog != "stop" or self.asked.remedies == "off":
             raise error
         headline = f"weights, logits or gradients are not finite: {known.message}"
         self._note(f"late_nan: {headline}")
-        self._decide(Failure("late_nan", headline, at_step + 1), at_step, known.fix)
-        if self.step is None:
-            raise error
+        # The update before this step has done it: its checkpoint is not a good one.
+        self._decide(
+            Failure("late_nan", headline, max(1, at_step)), at_step, known.fix or ADVICE["late_nan"].first_step
+        )
 
     def settle(self) -> None:
         """After training: take the remedy that was chosen, or raise the verdict that ended it.

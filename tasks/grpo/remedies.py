@@ -37,6 +37,16 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     # A reward that pays the wrong thing pays it at any learning rate.
     "reward_hacking": (),
 }
+RUNG_TEXTS: Mapping[str, str] = {
+    "refill": "replace groups without spread by fresh ones while training (grpo.max_refills)",
+    "narrow": "set aside prompts whose groups were always dead",
+    "temperature": "sample at temperature 1, or 0.1 warmer",
+    "group": "twice as many completions per prompt (grpo.num_generations)",
+    "slower": "back to the last good checkpoint with half the learning rate",
+    "beta": "the same with a pull towards the SFT model (grpo.beta)",
+    "sft": "back to the SFT model, once",
+}
+"""The rungs in words, for whoever only reads about them."""
 ROLLBACKS = ("slower", "beta", "sft")
 LEARNT_ONLY = frozenset({"extraction_failed", "truncation_spiral", "length_collapse"})
 """Failures that only a run which began without them can be brought back from."""
@@ -140,6 +150,13 @@ def next_step(failure: Failure, steps: Sequence[Step], settings: GRPOSettings, s
         if what is not None:
             return Step(rung, failure.name, failure.headline, situation.at_step, failure.onset, **what)
     return None
+
+
+def suggestions(name: str, from_start: bool) -> tuple[str, ...]:
+    """The rungs for a failure in words, in order; none where the ladder has none."""
+    if name in LEARNT_ONLY and from_start:
+        return ()
+    return tuple(RUNG_TEXTS[rung] for rung in LADDERS.get(name, ()))
 
 
 What = dict[str, Any] | None

@@ -31,6 +31,7 @@ def test_json_is_strict_and_complete() -> None:
     data = json.loads(json.dumps(diagnose_rows(nan_log()).to_json(), allow_nan=False))
     assert data["verdict"] == "late_nan" and data["onset_step"] == 15 and data["rows"] == 20 and data["conclusive"]
     assert data["first_step"] and data["knob"] and data["headline"]
+    assert len(data["remedies"]) == 3 and data["from_start"] is False
     assert data["curve"]["key"] == "grad_norm" and data["curve"]["values"][13:15] == [0.2, None]
     assert {"check": "truncation_spiral", "missing": "completions/clipped_ratio is not logged"} in data["not_measured"]
 
@@ -39,6 +40,7 @@ def test_text_names_cause_step_and_draws() -> None:
     text = render_text(diagnose_rows(nan_log()), width=80)
     assert text.startswith("late_nan: Values are not finite\n")
     assert "since about step 15 of 20" in text and "first: " in text and "knob: " in text
+    assert "could help 1: back to the last good checkpoint with half the learning rate" in text
     assert "grad_norm by step" in text and "x" in text
     assert max(map(len, text.splitlines())) <= 80
 

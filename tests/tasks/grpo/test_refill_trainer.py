@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from pipeline_config.loading import load_config
 from tasks.grpo.ledger import read_groups
-from tasks.models.tiny import build_tiny
-from tasks.process.context import StageContext, StageResult
+from tasks.process.context import StageContext
 from tasks.process.metrics import read_metrics
 
 pytest.importorskip("trl")
+
+RunGRPO = Callable[..., Any]
 
 # Odd questions are dead: whatever is written gets the same. Even ones are paid by length, which random weights vary.
 REWARD = """
@@ -37,38 +37,13 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sft(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("random")
-    build_tiny(folder / "model", seed=0)
-    return folder
-
-
 @pytest.fixture
-def run(sft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(run_grpo: RunGRPO, tmp_path: Path) -> RunGRPO:
     (tmp_path / "reward_by_length.py").write_text(REWARD)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    dataset = tmp_path / "dataset"
-    dataset.mkdir()
-    rows = [{"id": f"p{i}", "question": f"What is {i} + 0?", "answer": str(i), "source": "sum"} for i in range(40)]
-    pq.write_table(pa.Table.from_pylist(rows), dataset / "train.parquet")
-    pq.write_table(pa.Table.from_pylist(rows[:8]), dataset / "gate.parquet")
-
-    def start(name: str, *overrides: str) -> tuple[StageContext, StageResult]:
-        from tasks.grpo.entry import run as run_stage
-
-        work = tmp_path / name
-        for folder in ("out", "checkpoints"):
-            (work / folder).mkdir(parents=True, exist_ok=True)
-        ctx = StageContext(
-            load_config("tiny", overrides=[*SETTINGS, *overrides]), {"sft": sft, "dataset": dataset}, work, seed=3
-        )
-        return ctx, run_stage(ctx)
-
-    return start
+    return partial(run_grpo, SETTINGS)
 
 
-def test_dead_groups_are_refilled_counted_and_logged(run: Any) -> None:
+def test_dead_groups_are_refilled_counted_and_logged(run: RunGRPO) -> None:
     ctx, result = run("on", "grpo.max_refills=3", "grpo.eval_steps=4", "grpo.eval_problems=8")
     tried = read_groups(ctx.out / "groups.jsonl")
     assert {row["step"] for row in tried} == {1, 3, 5}  # six steps of two iterations: three windows
@@ -102,7 +77,7 @@ def test_dead_groups_are_refilled_counted_and_logged(run: Any) -> None:
     assert max(questions) < 6  # held-out completions are not shown as rollouts
 
 
-def test_a_resumed_run_goes_on_exactly(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_goes_on_exactly(run: RunGRPO, monkeypatch: pytest.MonkeyPatch) -> None:
     straight, _ = run("straight", "grpo.max_refills=2")
     from tasks.errors import Interrupted
 
@@ -117,7 +92,7 @@ def test_a_resumed_run_goes_on_exactly(run: Any, monkeypatch: pytest.MonkeyPatch
         assert (resumed.out / name).read_bytes() == (straight.out / name).read_bytes(), name
 
 
-def test_off_is_trls_own_training_with_a_ledger(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_is_trls_own_training_with_a_ledger(run: RunGRPO, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, result = run("off")
     import trl
 
