@@ -18,6 +18,7 @@ from flows.chat_cli import chat
 from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
 from flows.models_cli import models_app
+from flows.ops_cli import ops_app
 from flows.preflight_cli import preflight
 from flows.report_cli import report
 from pipeline_config.loading import profiles
@@ -35,6 +36,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(reward_app, name="reward")
 app.add_typer(models_app, name="models")
 app.command()(chat)
+app.add_typer(ops_app, name="ops")
 app.command()(grade)
 app.command()(doctor)
 app.command()(preflight)

@@ -10,53 +10,74 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prefect import flow, get_run_logger
-from prefect.runtime import flow_run
+from prefect.context import FlowRunContext
+from prefect.states import Completed, State
 
 from flows.carry_out import Choice, carry_out
+from flows.form import (
+    ContractPart,
+    DataPart,
+    EvaluationPart,
+    ExportPart,
+    GatePart,
+    GRPOPart,
+    ModelPart,
+    ProfileName,
+    RunPart,
+    SFTPart,
+    StageName,
+    VLLMPart,
+    given_keys,
+)
 from flows.quiet import calm_tracebacks
 from flows.stage_task import run_stage
-from pipeline_config.contract import ContractConfig
-from pipeline_config.data import DataConfig
-from pipeline_config.evaluation import EvaluationConfig
-from pipeline_config.export import ExportConfig
 from pipeline_config.loading import load_config
-from pipeline_config.model import ModelConfig
 from pipeline_config.pipeline import PipelineConfig
-from pipeline_config.run import RunConfig
-from pipeline_config.training import GateSettings, GRPOSettings, SFTSettings, VLLMSettings
-from tasks.errors import PipelineError
 
 
 @flow(name="grpo-pipeline")
 def grpo_pipeline(
-    profile: str = "smollm2-135m",
-    model: ModelConfig | None = None,
-    contract: ContractConfig | None = None,
-    data: DataConfig | None = None,
-    sft: SFTSettings | None = None,
-    gate: GateSettings | None = None,
-    grpo: GRPOSettings | None = None,
-    evaluation: EvaluationConfig | None = None,
-    export: ExportConfig | None = None,
-    vllm: VLLMSettings | None = None,
-    run: RunConfig | None = None,
+    profile: ProfileName = "smollm2-135m",
+    model: ModelPart | None = None,
+    contract: ContractPart | None = None,
+    data: DataPart | None = None,
+    sft: SFTPart | None = None,
+    gate: GatePart | None = None,
+    grpo: GRPOPart | None = None,
+    evaluation: EvaluationPart | None = None,
+    export: ExportPart | None = None,
+    vllm: VLLMPart | None = None,
+    run: RunPart | None = None,
+    seed: int | None = None,
     overrides: list[str] | None = None,
-    start_from: str | None = None,
-    stop_after: str | None = None,
-    force: list[str] | None = None,
+    start_from: StageName | None = None,
+    stop_after: StageName | None = None,
+    force: list[StageName] | None = None,
     resume_from: str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | State:
     """Run the chain from a base model to a proven GGUF.
 
     Args:
-        profile: a profile that ships with the project; everything else changes it.
-        model, contract, data, sft, gate, grpo, evaluation, export, vllm, run: sections; only the keys that are given
-            replace the profile's.
-        overrides: `a.b=c` texts, applied last.
-        start_from, stop_after, force, resume_from: which part of the chain runs; see `grpo-pipeline run --help`.
+        profile: A profile that ships with the project; every other parameter changes it.
+        model: Base model. Only the keys that are given replace the profile's, here and in the other sections.
+        contract: Tags and system prompt.
+        data: Problems, golds and worked traces.
+        sft: Supervised fine-tuning.
+        gate: Format gate between SFT and GRPO.
+        grpo: Group relative policy optimization.
+        evaluation: Held-out evaluation.
+        export: GGUF export.
+        vllm: Rollout engine on a GPU.
+        run: Where and how; changes no result.
+        seed: Seed of data order, initialisation and sampling.
+        overrides: Texts such as `grpo.beta=0.02`, applied last.
+        start_from: Use what is stored for every stage before this one.
+        stop_after: Last stage to run.
+        force: Stages to make again although they are stored.
+        resume_from: Use this artifact (manifest path, fingerprint, stage/prefix, run id) or the `latest` SFT model as it is.
 
     Returns:
-        `run_id`, `report` (path), and fingerprint by stage.
+        `run_id`, `report` (path), and fingerprint by stage; a state `Skipped` for a scheduled run that is too late.
     """
     sections = {
         "model": model,
@@ -69,10 +90,13 @@ def grpo_pipeline(
         "export": export,
         "vllm": vllm,
         "run": run,
+        "seed": seed,
     }
-    given = {name: s.model_dump(exclude_unset=True, mode="json") for name, s in sections.items() if s is not None}
+    given = given_keys(sections)
     config = load_config(profile, overrides=overrides or [], sections=given)
-    skip_if_late(config)
+    reason = too_late(config)
+    if reason:
+        return skipped(reason)
     return run_under_prefect(config, Choice(start_from, stop_after, tuple(force or ()), resume_from))
 
 
@@ -83,24 +107,22 @@ def run_under_prefect(config: PipelineConfig, choice: Choice) -> dict[str, Any]:
     return carry_out(config, choice, run_stage, logger.info, logger.warning)
 
 
-def skip_if_late(config: PipelineConfig) -> None:
-    """A scheduled run that starts long after its time is not worth its GPU hours."""
-    limit = config.run.max_lateness_s
-    expected = flow_run.scheduled_start_time
-    if limit is None or expected is None:
-        return
-    late = (datetime.now(UTC) - expected).total_seconds()
-    if late > limit:
-        raise TooLate(
-            f"starts {late:.0f} s after its scheduled time, more than run.max_lateness_s = {limit:.0f}",
-            where="flow run",
-            fix="nothing; the next scheduled run will train",
-            cause="too_late",
-        )
+def too_late(config: PipelineConfig) -> str:
+    """Why this flow run is not worth its GPU hours any more; empty when it is.
+
+    Only runs that a schedule made can be too late: who starts or retries one by hand wants it.
+    """
+    context, limit = FlowRunContext.get(), config.run.max_lateness_s
+    run = context.flow_run if context else None
+    if limit is None or run is None or not run.auto_scheduled or run.run_count > 1 or run.expected_start_time is None:
+        return ""
+    late = (datetime.now(UTC) - run.expected_start_time).total_seconds()
+    if late <= limit:
+        return ""
+    return f"started {late:.0f} s after its scheduled time, more than run.max_lateness_s = {limit:.0f}"
 
 
-class TooLate(PipelineError):
-    """A scheduled run was started too late to be useful."""
-
-    exit_code = 23
-    default_cause = "too_late"
+def skipped(reason: str) -> State:
+    """The end of a run that had good reason to do nothing: not a failure, and `Skipped` in every list of runs."""
+    get_run_logger().warning("skipped: %s", reason)
+    return Completed(name="Skipped", message=reason)

@@ -39,4 +39,4 @@ class RunConfig(Section):
     language: Literal["en", "zh"] = "en"
     """Language of the report."""
     max_lateness_s: float | None = Field(None, gt=0.0)
-    """A scheduled run that starts later than this ends as skipped."""
+    """A run that a schedule made and that starts later than this ends as `Skipped`; runs started by hand do not."""
