@@ -38,8 +38,13 @@ class RunStage(Protocol):
     ) -> Outcome: ...
 
 
-def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: Log, warn: Log) -> dict[str, Any]:
+def carry_out(
+    config: PipelineConfig, choice: Choice, run_stage: RunStage, log: Log, warn: Log, record: RunRecord | None = None
+) -> dict[str, Any]:
     """Run the chosen stages. The record and the report are written however the run ends.
+
+    Args:
+        record: a new one, of a caller that wants to know the run's id also when it fails.
 
     Returns:
         `run_id`, `report` (path) and `stages` (fingerprint by stage name).
@@ -47,7 +52,7 @@ def carry_out(config: PipelineConfig, choice: Choice, run_stage: RunStage, log: 
     store = store_of(config)
     check_before_start(config, store)
     selection = select(config, store, choice.start_from, choice.stop_after, choice.force, choice.resume_from)
-    record = RunRecord.start(config, asdict(choice))
+    record = record or RunRecord.start(config, asdict(choice))
     log(f"run {record.run_id}, artifact store {store.url}")
     settings = Settings(config, store, record.run_id, log=log, warn=warn)
     try:

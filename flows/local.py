@@ -27,6 +27,10 @@ def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Lo
     def local_run(config: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:
         return run_under_prefect(PipelineConfig.model_validate(config), Choice(**choice))
 
-    with prefect_server(Path(config.run.home).resolve() / "prefect-server.log", log):
-        result: dict[str, Any] = local_run(config.model_dump(mode="json"), vars(choice))
+    with prefect_server(Path(config.run.home).resolve() / "prefect-server.log", log) as own:
+        data = config.model_dump(mode="json")
+        if own and config.run.gpu_limit:
+            log("run.gpu_limit is not used: this run has a Prefect server of its own")
+            data["run"]["gpu_limit"] = None
+        result: dict[str, Any] = local_run(data, vars(choice))
     return result

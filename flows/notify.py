@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 
-from tasks.errors import GateRefused, NonFinite, PipelineError, RunStopped
+from tasks.errors import GateRefused, Interrupted, NonFinite, PipelineError, RunStopped
 from tasks.process.secrets import mask_secrets
 
 PREFIX = "grpo-pipeline."
@@ -29,6 +31,23 @@ def kind_of(error: BaseException) -> str:
     if isinstance(error, GateRefused):
         return "gate-refused"
     return "stopped" if isinstance(error, RunStopped | NonFinite) else "failed"
+
+
+@contextmanager
+def announced(run_id: str = "", report: Path | None = None) -> Iterator[None]:
+    """Say so when this block ends with an error; not when it is only asked to stop.
+
+    Args:
+        report: path of the run's report; named when it was written.
+    """
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception as error:
+        written = report is not None and report.exists()
+        announce_error(error, run=run_id if written else "", report=str(report) if written else "")
+        raise
 
 
 def announce_error(error: BaseException, **facts: str) -> None:

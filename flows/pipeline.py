@@ -6,7 +6,9 @@ grpo-pipeline run --profile tiny
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -29,7 +31,10 @@ from flows.form import (
     VLLMPart,
     given_keys,
 )
+from flows.notify import announced
 from flows.quiet import calm_tracebacks
+from flows.record import RunRecord
+from flows.report import report_path
 from flows.stage_task import run_stage
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
@@ -93,7 +98,8 @@ def grpo_pipeline(
         "seed": seed,
     }
     given = given_keys(sections)
-    config = load_config(profile, overrides=overrides or [], sections=given)
+    with announced():
+        config = load_config(profile, overrides=overrides or [], sections=given)
     reason = too_late(config)
     if reason:
         return skipped(reason)
@@ -104,7 +110,9 @@ def run_under_prefect(config: PipelineConfig, choice: Choice) -> dict[str, Any]:
     """Carry the chain out inside a flow run: every stage a task run, every line in the run's log."""
     logger = get_run_logger()
     calm_tracebacks()
-    return carry_out(config, choice, run_stage, logger.info, logger.warning)
+    record = RunRecord.start(config, asdict(choice))
+    with announced(record.run_id, report_path(Path(config.run.home).resolve(), record.run_id)):
+        return carry_out(config, choice, run_stage, logger.info, logger.warning, record)
 
 
 def too_late(config: PipelineConfig) -> str:

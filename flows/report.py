@@ -10,6 +10,11 @@ from artifacts.store import Store
 from tasks.report.build import build_report
 
 
+def report_path(home: Path, run_id: str) -> Path:
+    """Where the report of a run goes, in the language of its configuration."""
+    return home / "reports" / run_id / "report.html"
+
+
 def write_report(record: Mapping[str, Any], store: Store, home: Path, language: str | None = None) -> Path:
     """Write the report of a run below `home`, in the language of its configuration if no other is asked for.
 
@@ -18,8 +23,9 @@ def write_report(record: Mapping[str, Any], store: Store, home: Path, language: 
     """
     own = record["config"].get("run", {}).get("language", "en")
     language = language or own
-    folder = home / "reports" / record["run_id"]
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("report.html" if language == own else f"report.{language}.html")
+    path = report_path(home, str(record["run_id"]))
+    if language != own:
+        path = path.with_name(f"report.{language}.html")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(build_report(record, store, language, home), encoding="utf-8")
     return path

@@ -25,15 +25,17 @@ START_S = 180.0
 
 
 @contextmanager
-def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]:
+def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[bool]:
     """Within this block `PREFECT_API_URL` names a server: the configured one, or one of our own on a free port.
+
+    Yields whether it is our own: that one has no limits and no automations.
 
     Raises:
         Retryable: the server ended or did not answer in time.
         StoreError: Prefect's home folder, where the server keeps its database, cannot be made.
     """
     if PREFECT_API_URL.value():
-        yield
+        yield False
         return
     _make_home(PREFECT_HOME.value())
     with socket.socket() as probe:
@@ -64,7 +66,7 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[None]
         log("starting a local Prefect server for this run (set PREFECT_API_URL to use your own)")
         _wait(url, process, log_file)
         with temporary_settings({PREFECT_API_URL: url}):
-            yield
+            yield True
         process.terminate()
     finally:
         os.close(held)

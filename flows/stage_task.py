@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -14,6 +15,7 @@ from prefect.exceptions import PrefectException
 from prefect.states import Completed, State
 
 from artifacts.manifest import Manifest
+from flows.limits import global_slot
 from tasks.errors import PipelineError
 from tasks.stage import Outcome, Settings, Stage, execute
 
@@ -34,7 +36,7 @@ def can_go_away(task: Any, run: Any, state: Any) -> bool:
 # Our own store is the cache (it verifies the files); Prefect's results would be a second, unverified one.
 @task(name="stage", cache_policy=NO_CACHE, persist_result=False)
 def _stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], force: bool) -> Any:
-    shown = _with_progress(stage, settings)
+    shown = _under_prefect(stage, settings)
     outcome = execute(stage, shown, parents, force=force)
     if outcome.reused:
         settings.log(f"{stage.name}: reused {outcome.manifest.fingerprint[:16]} ({outcome.reason})")
@@ -57,8 +59,9 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
     return cast(Outcome, result.result() if isinstance(result, State) else result)
 
 
-def _with_progress(stage: Stage, settings: Settings) -> Settings:
-    """Settings whose progress goes to a Prefect progress artifact and, less often, to the log.
+def _under_prefect(stage: Stage, settings: Settings) -> Settings:
+    """Settings whose progress goes to a Prefect progress artifact and, less often, to the log, and whose GPU stages take a
+    slot of `run.gpu_limit`.
 
     A Prefect server that does not answer must not stop training: the failure is logged once and progress goes on in the log.
     """
@@ -84,4 +87,4 @@ def _with_progress(stage: Stage, settings: Settings) -> Settings:
             state["broken"] = True
             settings.warn(f"{stage.name}: progress cannot be shown in Prefect: {type(error).__name__}")
 
-    return Settings(settings.config, settings.store, settings.run_id, settings.log, settings.warn, show)
+    return replace(settings, on_progress=show, gpu_slot=lambda: global_slot(stage, settings))

@@ -150,7 +150,7 @@ def preflight_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
             terms[name]["lora"] = settings.lora.model_dump(mode="json")
     if config.run.device != "cpu":
         # Another GPU has other memory; what vLLM may take of it matters only there.
-        terms["gpu_mib"] = [gpu["total"] for gpu in visible_gpus()]
+        terms["gpu_mib"] = sorted({gpu["total"] for gpu in visible_gpus()})
         terms["vllm"] = config.vllm.model_dump(mode="json", exclude={"enforce_eager"})
         terms["grpo"]["epsilon_high"] = config.grpo.epsilon_high
     return terms

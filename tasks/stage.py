@@ -12,8 +12,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -27,7 +27,7 @@ from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import StartAgain, StoreError
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
-from tasks.process.gpu import hardware
+from tasks.process.gpu import Held, take_gpu
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
 from tasks.training.unsloth import BACKEND_VARIABLE
@@ -72,6 +72,7 @@ class Settings:
     Attributes:
         run_id: names the run in logs; a forced stage starts over once per run, not once per retry.
         on_progress: called with (done, total, label) every few seconds.
+        gpu_slot: entered by a stage that has its GPU, before it starts: a limit beyond this machine.
     """
 
     config: PipelineConfig
@@ -80,6 +81,7 @@ class Settings:
     log: Log = print
     warn: Log = print
     on_progress: Callable[[float, float, str], None] = field(default=lambda done, total, label: None)
+    gpu_slot: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def home(self) -> Path:
@@ -183,10 +185,13 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
     work = settings.home / "work" / work_name(stage, key)
     with ExitStack() as stack:
         # One for the work directory, one for the artifact: runs can share a home or a store without the other.
-        descriptors = [
-            stack.enter_context(file_lock(path, on_wait=lambda text: settings.log(f"{stage.name}: {text}")))
-            for path in (settings.home / "locks" / f"{work.name}.lock", settings.store.lock_path(stage.name, key))
-        ]
+        locks = (settings.home / "locks" / f"{work.name}.lock", settings.store.lock_path(stage.name, key))
+        held = Held(
+            tuple(
+                stack.enter_context(file_lock(path, on_wait=lambda text: settings.log(f"{stage.name}: {text}")))
+                for path in locks
+            )
+        )
         found, damage = stored(stage, key, settings.store)
         if found and not damage and not force:
             return Outcome(found, True, "made by another run meanwhile")
@@ -198,10 +203,10 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
         say = settings.warn if damage else settings.log
         say(f"{stage.name}: runs ({reason})")
         if stage.computes and settings.config.run.device != "cpu":
-            from tasks.process.gpu import take_gpu
-
-            descriptors += take_gpu(stack, lambda text: settings.log(f"{stage.name}: {text}"))
-        manifest = _make(stage, settings, parents, terms, key, work, descriptors, force=force)
+            gpu = take_gpu(stack, lambda text: settings.log(f"{stage.name}: {text}"))
+            stack.enter_context(settings.gpu_slot())
+            held = Held((*held.descriptors, *gpu.descriptors), gpu.environment, gpu.gpus)
+        manifest = _make(stage, settings, parents, terms, key, work, held, force=force)
     return Outcome(manifest, False, reason)
 
 
@@ -212,7 +217,7 @@ def _make(
     terms: dict[str, Any],
     key: str,
     work: Path,
-    descriptors: Sequence[int],
+    held: Held,
     *,
     force: bool,
 ) -> Manifest:
@@ -220,7 +225,7 @@ def _make(
     draft = finished(work)
     while draft is None:
         try:
-            draft = _run_process(stage, settings, parents, terms, key, work, descriptors)
+            draft = _run_process(stage, settings, parents, terms, key, work, held)
         except StartAgain as again:
             # The stage bounds how often: each time it has written down one more change to its settings.
             settings.warn(f"{stage.name}: {again.message}")
@@ -236,7 +241,7 @@ def _run_process(
     terms: dict[str, Any],
     key: str,
     work: Path,
-    descriptors: Sequence[int],
+    held: Held,
 ) -> ManifestDraft:
     """Run the stage's process once, and describe what it left in out/."""
     config = settings.config
@@ -258,7 +263,7 @@ def _run_process(
     ended = run_supervised(
         stage_argv(spec),
         cwd=Path.cwd(),
-        env=_environment(stage, config, work),
+        env={**_environment(stage, config, work), **held.environment},
         log_path=work / "stage.log",
         on_line=lambda line: settings.log(f"{stage.name} | {line}"),
         on_poll=_progress_reader(work, settings),
@@ -266,7 +271,7 @@ def _run_process(
         stall_s=config.run.stall_timeout_s,
         activity=lambda: last_activity(work),
         grace_s=config.run.grace_s,
-        inherit_fds=descriptors,
+        inherit_fds=held.descriptors,
     )
     result = read_result(ended, work)
     for extra in ("metrics.jsonl", "stage.log"):
@@ -284,7 +289,7 @@ def _run_process(
         parents={name: parents[name].as_parent() for name in stage.parents},
         library_versions=library_versions(stage.libraries),
         git_revision=git_revision(),
-        hardware=hardware(stage.computes and config.run.device != "cpu"),
+        hardware=held.hardware(),
         attempt=attempts,
         started_at=started,
         finished_at=datetime.now(UTC),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import textwrap
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -160,12 +159,6 @@ def check_devices(config: PipelineConfig, gpus: int, cuda_build: bool) -> list[F
         findings.append(Finding("config.device", "warn", evidence, "install the gpu requirements"))
     else:
         findings.append(Finding("config.device", "ok", f"{gpus} GPU(s) visible, run.device is {wanted}"))
-    if gpus > 1 and cuda_build and "WORLD_SIZE" not in os.environ:
-        evidence = (
-            f"{gpus} GPUs are visible to one process: transformers would spread every batch over them (DataParallel)"
-        )
-        fix = "show the run one GPU (CUDA_VISIBLE_DEVICES=0), or start it with accelerate"
-        findings.append(Finding("config.devices", "warn", evidence, fix))
     for name, settings in (("sft", config.sft), ("grpo", config.grpo)):
         findings += _check_packages(name, settings, gpus)
     if config.model.load_in_4bit and not gpus:

@@ -1,4 +1,4 @@
-"""One GPU stage at a time per GPU, whoever starts it: an OS lock per device, freed by the kernel on any death."""
+"""One stage at a time per GPU, and one GPU per stage: an OS lock per device, freed by the kernel on any death."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from artifacts.faults import translated
-from artifacts.locks import file_lock
+from artifacts.locks import REPEAT_S, file_lock, lock_holder
+from tasks.errors import Retryable
+
+POLL_S = 1.0
+"""Pause between two looks for a free GPU."""
 
 
 def visible_gpus() -> list[dict[str, str]]:
@@ -35,12 +41,6 @@ def visible_gpus() -> list[dict[str, str]]:
     return [gpu for gpu in gpus if gpu["index"] in wanted or any(gpu["uuid"].startswith(w) for w in wanted)]
 
 
-def hardware(with_gpus: bool) -> dict[str, Any]:
-    """What a stage computes on: the names of its GPUs and how many CPU cores it may use."""
-    gpus = [gpu.get("name", "GPU") for gpu in visible_gpus()] if with_gpus else []
-    return {"gpus": gpus, "cpus": len(os.sched_getaffinity(0))}
-
-
 def gpu_processes(uuid: str) -> list[str]:
     """`pid name memory` of the processes that hold memory on a GPU."""
     tool = shutil.which("nvidia-smi")
@@ -54,7 +54,7 @@ def gpu_processes(uuid: str) -> list[str]:
     return [line.partition(",")[2].strip() for line in done.stdout.splitlines() if line.startswith(uuid)]
 
 
-def _lock_for_all_users(uuid: str) -> Path:
+def lock_for_all_users(uuid: str) -> Path:
     """The lock file of a GPU, which every user of the machine may open whatever the umask of the first one.
 
     Its folder is not sticky: in a sticky one Linux forbids opening other users' files (`fs.protected_regular`).
@@ -69,19 +69,50 @@ def _lock_for_all_users(uuid: str) -> Path:
     return path
 
 
-def take_gpu(stack: ExitStack, log: Callable[[str], None]) -> list[int]:
-    """Hold every visible GPU's lock until `stack` closes; returns the descriptors for the stage to inherit.
+@dataclass(frozen=True)
+class Held:
+    """What a stage holds while it runs.
 
-    Locks lie in the machine's temporary folder, so that all users of a GPU meet. They are taken in the order of the
-    uuids: two stages that want the same GPUs cannot block one another half way. Memory that others hold is reported.
+    Attributes:
+        descriptors: locks for the stage process to inherit, so that they are held until it is gone.
+        environment: what makes the stage process see this GPU only.
+        gpus: names of the GPUs.
     """
-    descriptors = []
-    for gpu in sorted(visible_gpus(), key=lambda gpu: gpu["uuid"]):
-        path = _lock_for_all_users(gpu["uuid"])
-        descriptors.append(
-            stack.enter_context(file_lock(path, on_wait=lambda text: log(f"waiting for the GPU ({text})")))
-        )
-        others = gpu_processes(gpu["uuid"])
-        if others:
-            log(f"GPU {gpu['index']}: {gpu['used']} of {gpu['total']} MiB are used by {'; '.join(others)}")
-    return descriptors
+
+    descriptors: tuple[int, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
+
+    def hardware(self) -> dict[str, Any]:
+        """What the stage computes on: the names of its GPUs and how many CPU cores it may use."""
+        return {"gpus": list(self.gpus), "cpus": len(os.sched_getaffinity(0))}
+
+
+def take_gpu(stack: ExitStack, log: Callable[[str], None], poll_s: float = POLL_S) -> Held:
+    """Hold one of the visible GPUs, if there are any, until `stack` closes; wait while all of them are held.
+
+    The one with the least memory in use is tried first. Locks lie in the machine's temporary folder, so that all users
+    of a GPU meet. Memory that others hold without a lock is reported, not waited for.
+    """
+    gpus = sorted(visible_gpus(), key=lambda gpu: (int(gpu["used"]) if gpu["used"].isdigit() else 0, gpu["uuid"]))
+    if not gpus:
+        return Held()
+    paths = {gpu["uuid"]: lock_for_all_users(gpu["uuid"]) for gpu in gpus}
+    said, said_at = "", 0.0
+    while True:
+        for gpu in gpus:
+            try:
+                descriptor = stack.enter_context(file_lock(paths[gpu["uuid"]], timeout_s=0))
+            except Retryable:  # held
+                continue
+            others = gpu_processes(gpu["uuid"])
+            if others:
+                log(f"GPU {gpu['index']}: {gpu['used']} of {gpu['total']} MiB are used by {'; '.join(others)}")
+            environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu["index"]}
+            return Held((descriptor,), environment, (gpu.get("name", "GPU"),))
+        holders = [f"GPU {gpu['index']}: {lock_holder(paths[gpu['uuid']]) or 'just freed'}" for gpu in gpus]
+        text = "; ".join(holders)
+        if text != said or time.monotonic() - said_at >= REPEAT_S:
+            log(f"waiting for a GPU ({text})")
+            said, said_at = text, time.monotonic()
+        time.sleep(poll_s)

@@ -142,6 +142,7 @@ def test_nothing_under_run_is_a_term_but_the_device_and_the_back_end(reruns: Any
         "retries": 0,
         "retry_delay_s": 1,
         "grace_s": 2,
+        "gpu_limit": "gpus",
         "tracking": "off",
         "language": "zh",
         "max_lateness_s": 9,

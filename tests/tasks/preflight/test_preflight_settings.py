@@ -161,13 +161,6 @@ def test_devices() -> None:
     assert by_name(settings.check_devices(config("run.device=auto"), 1, False))["config.device"].status == "warn"
 
 
-def test_several_devices_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert by_name(settings.check_devices(config("run.device=auto"), 4, True))["config.devices"].status == "warn"
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    assert "config.devices" not in by_name(settings.check_devices(config("run.device=auto"), 4, True))
-
-
 def test_what_needs_a_gpu_without_one() -> None:
     lora = [
         "sft.method=lora",

@@ -7,14 +7,20 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+import tasks.stage
 from artifacts.locks import file_lock, lock_holder
-from tasks.process.gpu import gpu_processes, hardware, take_gpu, visible_gpus
+from artifacts.store import open_store
+from pipeline_config.loading import load_config
+from tasks.process.gpu import Held, gpu_processes, take_gpu, visible_gpus
+from tasks.stage import Settings, Stage, execute
 
 TWO = "0, GPU-bbb, 1024, 81559\n1, GPU-aaa, 3, 81559\n"
 USERS = "GPU-bbb, 4321, /usr/bin/python3, 1000 MiB\n"
@@ -47,7 +53,7 @@ def test_no_nvidia_smi_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PATH", str(tmp_path))
     assert visible_gpus() == [] and gpu_processes("GPU-aaa") == []
     with ExitStack() as stack:
-        assert take_gpu(stack, print) == []
+        assert take_gpu(stack, print) == Held()
 
 
 def test_what_the_driver_lists(machine: Callable[..., Path]) -> None:
@@ -63,8 +69,10 @@ def test_what_the_driver_lists(machine: Callable[..., Path]) -> None:
 def test_what_a_stage_computes_on(machine: Callable[..., Path]) -> None:
     machine(gpus="0, GPU-bbb, 1024, 81559, NVIDIA H100, 80GB\n1, GPU-aaa, 3, 81559, NVIDIA A100\n")
     cores = len(os.sched_getaffinity(0))
-    assert hardware(True) == {"gpus": ["NVIDIA H100, 80GB", "NVIDIA A100"], "cpus": cores}
-    assert hardware(False) == {"gpus": [], "cpus": cores}
+    with ExitStack() as stack:
+        assert take_gpu(stack, print).hardware() == {"gpus": ["NVIDIA A100"], "cpus": cores}
+        assert take_gpu(stack, print).hardware() == {"gpus": ["NVIDIA H100, 80GB"], "cpus": cores}
+    assert Held().hardware() == {"gpus": [], "cpus": cores}
 
 
 def test_a_driver_that_fails(machine: Callable[..., Path]) -> None:
@@ -93,19 +101,25 @@ def test_cuda_visible_devices(
     assert [gpu["index"] for gpu in visible_gpus()] == expected
 
 
-def test_locks_are_taken_in_one_order_and_freed(machine: Callable[..., Path]) -> None:
+def test_a_stage_gets_the_gpu_with_the_most_room(machine: Callable[..., Path]) -> None:
     folder = machine()
     said: list[str] = []
     with ExitStack() as stack:
-        descriptors = take_gpu(stack, said.append)
-        assert [os.readlink(f"/proc/self/fd/{fd}").rsplit("/")[-1] for fd in descriptors] == [
-            "GPU-aaa.lock",
-            "GPU-bbb.lock",
-        ]
-        assert all(os.get_inheritable(fd) for fd in descriptors)
-        assert lock_holder(folder / "GPU-aaa.lock") is not None
+        held = take_gpu(stack, said.append)
+        assert held.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
+        (descriptor,) = held.descriptors
+        assert os.readlink(f"/proc/self/fd/{descriptor}").endswith("/GPU-aaa.lock") and os.get_inheritable(descriptor)
+        assert lock_holder(folder / "GPU-aaa.lock") is not None and lock_holder(folder / "GPU-bbb.lock") is None
+        with ExitStack() as second:
+            assert take_gpu(second, said.append).environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert lock_holder(folder / "GPU-aaa.lock") is None
     assert said == ["GPU 0: 1024 of 81559 MiB are used by 4321, /usr/bin/python3, 1000 MiB"]
+
+
+def test_memory_that_the_driver_does_not_tell(machine: Callable[..., Path]) -> None:
+    machine(gpus="0, GPU-bbb, [N/A], [N/A]\n", users="")
+    with ExitStack() as stack:
+        assert take_gpu(stack, print).environment["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_other_users_may_lock_too_whatever_the_umask(machine: Callable[..., Path]) -> None:
@@ -137,7 +151,53 @@ def test_a_second_stage_waits_until_the_first_is_dead(machine: Callable[..., Pat
             holder.kill()
 
         with ExitStack() as stack:
-            assert len(take_gpu(stack, say)) == 1
-    assert len(said) == 1 and said[0].startswith("waiting for the GPU (waiting for GPU-aaa.lock: held by process ")
+            assert take_gpu(stack, say, poll_s=0.05).environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert len(said) == 1 and said[0].startswith("waiting for a GPU (GPU 0: process ")
     with file_lock(folder / "GPU-aaa.lock", timeout_s=0):
         pass
+
+
+WORK = """
+import json, os, sys, time
+from pathlib import Path
+
+log, work = Path(sys.argv[1]), Path(sys.argv[2]).parent
+device = os.environ["CUDA_VISIBLE_DEVICES"]
+with log.open("a") as file:
+    file.write(f"start {device}\\n")
+time.sleep(0.7)
+with log.open("a") as file:
+    file.write(f"end {device}\\n")
+(work / "out" / "value.txt").write_text(device)
+(work / "result.json").write_text(json.dumps({"metrics": {}}))
+"""
+
+
+def test_two_gpus_run_two_stages_at_once_and_five_in_all(
+    machine: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five flows under the real `execute`, on two stand-in devices: never two on one, and both are used at once."""
+    machine(users="")
+    (tmp_path / "work.py").write_text(WORK)
+    argv = [sys.executable, "-S", str(tmp_path / "work.py"), str(tmp_path / "log")]
+    monkeypatch.setattr(tasks.stage, "stage_argv", lambda spec: [*argv, str(spec)])
+    stage = Stage("sft", "sft", 1, (), lambda config, parents: {"seed": config.seed})
+    store = open_store(str(tmp_path / "store"))
+
+    def flow(seed: int) -> str:
+        overrides = [f"run.home={tmp_path / 'home'}", f"seed={seed}", "run.device=auto"]
+        settings = Settings(load_config("tiny", overrides=overrides), store, f"run-{seed}", log=lambda text: None)
+        folder = store.local_folder(execute(stage, settings, {}).manifest)
+        return (folder / "value.txt").read_text()
+
+    with ThreadPoolExecutor(5) as pool:
+        devices = list(pool.map(flow, range(5)))
+    assert set(devices) == {"0", "1"}
+    busy: Counter[str] = Counter()
+    most = 0
+    for line in (tmp_path / "log").read_text().splitlines():
+        what, device = line.split()
+        busy[device] += 1 if what == "start" else -1
+        assert busy[device] <= 1
+        most = max(most, busy.total())
+    assert most == 2 and busy.total() == 0
