@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 
-from flows.console import AsJson, out, user_errors
+from flows.console import AsJson, Files, Profile, Sets, configured, out, user_errors
 from tasks.errors import ConfigError
 
 ops_app = typer.Typer(no_args_is_help=True, help="Set the Prefect side up, and check it.")
+
+NOT_READY = 27
 
 Pool = Annotated[str, typer.Option(help="Name of the work pool; prefect.yaml deploys to `gpu`.")]
 
@@ -51,6 +54,32 @@ def ops_setup(
         for step in steps:
             text = f"{step.what}: {step.detail}" if step.detail else step.what
             out.print(f"[{colour[step.done]}]{step.done:9}[/] {escape(text)}", soft_wrap=True, highlight=False)
+
+
+@ops_app.command("check")
+def ops_check(
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+    pool: Pool = "gpu",
+    as_json: AsJson = False,
+) -> None:
+    """Check the Prefect server and this machine, which should be the worker's. Exit code 27 when something fails."""
+    with user_errors():
+        config = configured(profile, files, sets)
+        from flows.ops.check_host import check_host
+        from flows.ops.check_server import check_server
+        from tasks.findings import counts, table
+
+        findings = [*check_server(pool), *check_host(config)]
+        number = counts(findings)
+        if as_json:
+            rows = [asdict(finding) for finding in findings]
+            out.print_json(json.dumps({"passed": not number["fail"], "counts": number, "findings": rows}))
+        else:
+            out.print(table(findings, "Operations"))
+        if number["fail"]:
+            raise typer.Exit(NOT_READY)
 
 
 def _limit(text: str) -> tuple[str, int]:

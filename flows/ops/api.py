@@ -12,6 +12,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL
 
 from tasks.errors import ConfigError, Retryable
+from tasks.process.secrets import hide
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import WorkPool
@@ -30,6 +31,7 @@ def api() -> Iterator[SyncPrefectClient]:
     url = PREFECT_API_URL.value()
     if not url:
         raise ConfigError("no Prefect server is configured", where="PREFECT_API_URL", fix=START)
+    shown = hide(str(url), ())
     try:
         with get_client(sync_client=True) as client:
             yield client
@@ -37,18 +39,18 @@ def api() -> Iterator[SyncPrefectClient]:
         if error.response.status_code in (401, 403):
             raise ConfigError(
                 f"the Prefect server refuses us (HTTP {error.response.status_code})",
-                where=str(url),
+                where=shown,
                 fix="set PREFECT_API_AUTH_STRING to the server's PREFECT_SERVER_API_AUTH_STRING",
                 cause="unauthorized",
             ) from None
         raise ConfigError(
-            f"the Prefect server answers {error.response.status_code}: {error.response.text[:500]}", where=str(url)
+            f"the Prefect server answers {error.response.status_code}: {error.response.text[:500]}", where=shown
         ) from error
     except (httpx.HTTPError, OSError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "Failed to reach API" not in str(error):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise Retryable(f"the Prefect server does not answer: {reason}", where=str(url), fix=START) from error
+        raise Retryable(f"the Prefect server does not answer: {reason}", where=shown, fix=START) from error
 
 
 def pool_named(client: SyncPrefectClient, name: str) -> WorkPool | None:

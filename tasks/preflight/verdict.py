@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks import findings
 from tasks.errors import ConfigError, DataError, ModelError, PipelineError, StoreError
 from tasks.findings import Finding
 
@@ -28,8 +28,6 @@ GROUPS: dict[str, type[PipelineError]] = {
 }
 """Groups of checks in the order in which they are shown, and the error (and exit code) of a fail. A finding whose name
 begins with another group's has that group's error."""
-
-_STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red", "not_measured": "dim"}
 
 Findings = Mapping[str, Sequence[Finding]]
 """Group -> its findings."""
@@ -54,8 +52,7 @@ def first_failure(found: Findings) -> PipelineError | None:
 
 def counts(found: Findings) -> dict[str, int]:
     """How many findings have each status."""
-    number = Counter(finding.status for _, finding in in_order(found))
-    return {status: number[status] for status in ("ok", "warn", "fail", "not_measured")}
+    return findings.counts([finding for _, finding in in_order(found)])
 
 
 def to_json(found: Findings, **more: Any) -> dict[str, Any]:
@@ -83,22 +80,5 @@ def read(folder: Path) -> dict[str, list[Finding]]:
 
 
 def table(found: Findings, title: str = "Preflight") -> Table:
-    """The findings as a rich table: status, check, evidence, what to do."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    number = counts(found)
-    shown = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in number.items() if count)
-    rows = in_order(found)
-    fixes = any(finding.fix for _, finding in rows)
-    made = Table(title=f"{title}: {shown or 'nothing was checked'}")
-    made.add_column("status", no_wrap=True)
-    made.add_column("check", overflow="fold", ratio=2)
-    made.add_column("evidence", overflow="fold", ratio=5)
-    if fixes:
-        made.add_column("what to do", overflow="fold", ratio=3)
-    for _, finding in rows:
-        status = f"[{_STYLE[finding.status]}]{finding.status.replace('_', ' ')}[/]"
-        cells = [status, escape(finding.name), escape(finding.evidence)]
-        made.add_row(*cells, *([escape(finding.fix)] if fixes else []))
-    return made
+    """The findings as a rich table."""
+    return findings.table([finding for _, finding in in_order(found)], title)

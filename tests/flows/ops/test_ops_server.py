@@ -1,0 +1,218 @@
+"""`ops setup`, `ops check` and notifications against a real server that asks for authentication."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect import flow
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.blocks.system import Secret
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.events.schemas.automations import AutomationCore
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from typer.testing import CliRunner
+
+from flows import cli
+from flows.limits import global_slot
+from flows.notify import announce, announced
+from flows.ops.setup import DURABLE_LEASES
+from tasks.errors import ConfigError, DataError, GateRefused, Interrupted, NonFinite
+
+pytestmark = pytest.mark.usefixtures("server")
+
+
+@pytest.fixture
+def client() -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as made:
+        yield made
+
+
+def call(*arguments: str) -> Any:
+    """What a command prints as JSON, or its message and exit code."""
+    result = CliRunner().invoke(cli.app, ["ops", *arguments, "--json"], env={"NO_COLOR": "1"})
+    try:
+        return json.loads(result.stdout)
+    except ValueError:
+        return f"{result.exit_code}: {result.output}"
+
+
+def done(steps: list[dict[str, str]]) -> dict[str, str]:
+    return {step["what"]: step["done"] for step in steps}
+
+
+def found(**changed: str) -> dict[str, dict[str, str]]:
+    """Findings of `ops check` by name."""
+    overrides = [text for key, value in changed.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
+    return {row["name"]: row for row in call("check", "-p", "tiny", "--pool", "p1", *overrides)["findings"]}
+
+
+def test_setup_makes_what_is_missing_and_then_nothing(client: SyncPrefectClient) -> None:
+    options = ["setup", "--pool", "p1", "--slots", "2", "--gpu-limit", "gpus=4"]
+    first = done(call(*options))
+    assert first == {
+        "work pool p1": "made",
+        "global limit gpus": "made",
+        "automation grpo-pipeline: no heartbeat": "made",
+        "lease storage": "to do",
+    }
+    assert DURABLE_LEASES in (PREFECT_HOME.value() / "profiles.toml").read_text()
+    again = done(call(*options))
+    assert {step for what, step in again.items() if what != "lease storage"} == {"unchanged"}
+    assert client.read_work_pool("p1").concurrency_limit == 2
+    assert client.read_global_concurrency_limit_by_name("gpus").limit == 4
+    changed = done(call("setup", "--pool", "p1", "--slots", "3", "--gpu-limit", "gpus=5"))
+    assert changed["work pool p1"] == changed["global limit gpus"] == "changed"
+    assert done(call("setup", "--pool", "p1"))["work pool p1"] == "unchanged"
+    assert client.read_work_pool("p1").concurrency_limit == 3
+
+
+def test_an_automation_that_was_changed_is_mended_and_stays_switched_off(client: SyncPrefectClient) -> None:
+    call("setup", "--pool", "p1")
+    name = "grpo-pipeline: no heartbeat"
+    (before,) = client.read_automations_by_name(name)
+    mine = AutomationCore(
+        **{**before.model_dump(include={"name", "trigger", "actions"}), "description": "mine", "enabled": False}
+    )
+    client.update_automation(before.id, mine)
+    assert done(call("setup", "--pool", "p1"))[f"automation {name}"] == "changed"
+    (after,) = client.read_automations_by_name(name)
+    assert after.description == before.description and not after.enabled
+    assert found()["zombies"]["status"] == "warn"
+    client.resume_automation(after.id)
+    assert found()["zombies"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--pool", "p1", "--type", "kubernetes"], "the work pool is of type process, not kubernetes"),
+        (["--notify", "team"], "'team' is not of the form type/name"),
+        (["--notify", "custom-webhook/nobody"], "there is no block custom-webhook/nobody"),
+        (["--notify", "secret/key"], "the block secret/key cannot send notifications"),
+        (["--gpu-limit", "gpus"], "'gpus' is not of the form NAME=N"),
+    ],
+)
+def test_setup_that_cannot_be(options: list[str], message: str) -> None:
+    call("setup", "--pool", "p1")
+    Secret(value="hush").save("key", overwrite=True)
+    answer = call("setup", *options)
+    assert answer.startswith("10: ") and message in " ".join(answer.split())
+
+
+def test_check_names_what_is_missing(tmp_path: Path) -> None:
+    call("setup", "--pool", "p1")
+    rows = found(run__home=str(tmp_path))
+    status = {name: row["status"] for name, row in rows.items()}
+    assert status == {
+        "server": "ok",
+        "clock": "ok",
+        "pool": "ok",
+        "worker": "fail",
+        "deployments": "warn",
+        "leases": "warn",
+        "zombies": "ok",
+        "runs": "ok",
+        "store": "ok",
+        "disk": "ok",
+        "gpu": "ok",
+        "hub": "ok",
+    }
+    assert rows["worker"]["fix"].startswith("prefect worker start --pool p1")
+    answer = call("check", "-p", "tiny", "--pool", "nowhere", "--set", f"run.home={tmp_path}")
+    rows = {row["name"]: row for row in answer["findings"]}
+    assert rows["pool"]["status"] == "fail" and rows["worker"]["status"] == "not_measured" and not answer["passed"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "evidence"),
+    [
+        ({PREFECT_API_AUTH_STRING: "admin:wrong"}, "the Prefect server refuses us (HTTP 401)"),
+        ({PREFECT_API_URL: "http://127.0.0.1:9/api"}, "the Prefect server does not answer"),
+        ({PREFECT_API_URL: None}, "no Prefect server is configured"),
+    ],
+)
+def test_a_server_that_cannot_be_asked(setting: dict[Any, Any], evidence: str, tmp_path: Path) -> None:
+    with temporary_settings(setting):
+        rows = found(run__home=str(tmp_path))
+    assert rows["server"]["status"] == "fail" and evidence in rows["server"]["evidence"] and rows["server"]["fix"]
+    assert {"server", "store", "disk", "gpu", "hub"} == rows.keys()
+
+
+def test_what_happened_reaches_the_team(hook: Any) -> None:
+    """Flow run -> event -> automation -> block -> a receiver; one message each, with the cause in it."""
+    block = CustomWebhookNotificationBlock(
+        name="team", url=hook.url, json_data={"title": "{{subject}}", "text": "{{body}}"}
+    )
+    block.save("team", overwrite=True)
+    steps = done(call("setup", "--pool", "p1", "--notify", "custom-webhook/team"))
+    assert [what for what, step in steps.items() if step == "made" and "notify" in what] == [
+        f"automation grpo-pipeline: notify {kind}"
+        for kind in ("gate-refused", "stopped", "failed", "promoted", "not-promoted", "crashed")
+    ]
+    errors: dict[str, BaseException] = {
+        "gate": GateRefused("6% of groups are all wrong", where="format_gate", fix="easier problems", cause="too_hard"),
+        "stop": NonFinite("the loss is NaN at step 7", where="grpo", cause="nan_loss"),
+        "data": DataError("there is no such file", where="/data/x.jsonl"),
+        "ours": ZeroDivisionError("division by zero"),
+        "asked": Interrupted("asked to stop"),
+    }
+
+    @flow(name="grpo-pipeline", flow_run_name="{which}")
+    def ends(which: str) -> None:
+        with announced():
+            raise errors[which]
+
+    @flow(name="grpo-nightly", flow_run_name="night")
+    def promotes() -> None:
+        announce("promoted", "strict accuracy 61.0% against 52.5%, p = 0.003", run="20261130-030000-abcdef")
+
+    for which, error in errors.items():
+        with pytest.raises(type(error)):
+            ends(which)
+    promotes()
+    assert hook.wait("too_hard") == {
+        "title": "The format gate refused GRPO: gate",
+        "text": "6% of groups are all wrong\ncause: too_hard\nwhere: format_gate\nwhat to do: easier problems",
+    }
+    stopped = hook.wait("nan_loss")
+    assert stopped["title"] == "Training stopped itself: stop" and "the loss is NaN at step 7" in stopped["text"]
+    assert hook.wait("/data/x.jsonl")["title"] == "The run failed: data"
+    assert "cause: ZeroDivisionError" in hook.wait("division by zero")["text"]
+    promoted = hook.wait("p = 0.003")
+    assert promoted["title"] == "A new model is in production: night" and "20261130-030000" in promoted["text"]
+    time.sleep(1)
+    assert len(hook.received) == 5
+
+
+def test_a_global_limit(client: SyncPrefectClient) -> None:
+    call("setup", "--pool", "p1", "--gpu-limit", "two=2")
+    said: list[str] = []
+
+    def slot(name: str | None) -> Any:
+        config = SimpleNamespace(run=SimpleNamespace(gpu_limit=name))
+        settings: Any = SimpleNamespace(config=config, log=said.append, warn=said.append)
+        stage: Any = SimpleNamespace(name="grpo")
+        return global_slot(stage, settings)
+
+    def taken() -> int:
+        return int(client.read_global_concurrency_limit_by_name("two").active_slots)
+
+    with ExitStack() as stack:
+        stack.enter_context(slot("two"))
+        stack.enter_context(slot("two"))
+        assert taken() == 2
+    assert taken() == 0 and said[1] == "grpo: holds a slot of two"
+    with slot(None):
+        assert taken() == 0
+    with pytest.raises(ConfigError, match="no global limit 'three'"), slot("three"):
+        pass
+    with pytest.raises(ZeroDivisionError), slot("two"):
+        raise ZeroDivisionError
+    assert taken() == 0
