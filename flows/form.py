@@ -16,6 +16,8 @@ from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.loading import profiles
 from pipeline_config.model import ModelConfig
+from pipeline_config.preflight import PreflightConfig
+from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
 from pipeline_config.training import GateSettings, GRPOSettings, SFTSettings, VLLMSettings
 from tasks.chain import GROUPS, NAMES
@@ -65,11 +67,13 @@ def _forget_defaults(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> 
 ModelPart = Annotated[dict[str, Any], PartOf(ModelConfig)]
 ContractPart = Annotated[dict[str, Any], PartOf(ContractConfig)]
 DataPart = Annotated[dict[str, Any], PartOf(DataConfig)]
+PreflightPart = Annotated[dict[str, Any], PartOf(PreflightConfig)]
 SFTPart = Annotated[dict[str, Any], PartOf(SFTSettings)]
 GatePart = Annotated[dict[str, Any], PartOf(GateSettings)]
 GRPOPart = Annotated[dict[str, Any], PartOf(GRPOSettings)]
 EvaluationPart = Annotated[dict[str, Any], PartOf(EvaluationConfig)]
 ExportPart = Annotated[dict[str, Any], PartOf(ExportConfig)]
+PromotionPart = Annotated[dict[str, Any], PartOf(PromotionConfig)]
 VLLMPart = Annotated[dict[str, Any], PartOf(VLLMSettings)]
 RunPart = Annotated[dict[str, Any], PartOf(RunConfig)]
 

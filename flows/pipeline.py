@@ -24,6 +24,7 @@ from flows.form import (
     GatePart,
     GRPOPart,
     ModelPart,
+    PreflightPart,
     ProfileName,
     RunPart,
     SFTPart,
@@ -46,6 +47,7 @@ def grpo_pipeline(
     model: ModelPart | None = None,
     contract: ContractPart | None = None,
     data: DataPart | None = None,
+    preflight: PreflightPart | None = None,
     sft: SFTPart | None = None,
     gate: GatePart | None = None,
     grpo: GRPOPart | None = None,
@@ -67,6 +69,7 @@ def grpo_pipeline(
         model: Base model. Only the keys that are given replace the profile's, here and in the other sections.
         contract: Tags and system prompt.
         data: Problems, golds and worked traces.
+        preflight: What is checked before anything trains.
         sft: Supervised fine-tuning.
         gate: Format gate between SFT and GRPO.
         grpo: Group relative policy optimization.
@@ -88,6 +91,7 @@ def grpo_pipeline(
         "model": model,
         "contract": contract,
         "data": data,
+        "preflight": preflight,
         "sft": sft,
         "gate": gate,
         "grpo": grpo,

@@ -79,7 +79,9 @@ def test_a_template_that_takes_the_working_out_of_past_turns(
     make_tokenizer: Any, contract: ContractConfig, encoded: Encoded, chatml: str
 ) -> None:
     # As Qwen3's does with <think>: SFT and rollouts do not render past turns, so it is a warning.
-    content = "(message['content'].split('<end_working_out>')[-1] if message['role'] == 'assistant' else message['content'])"
+    content = (
+        "(message['content'].split('<end_working_out>')[-1] if message['role'] == 'assistant' else message['content'])"
+    )
     found = check_prompts(make_tokenizer(chatml.replace("message['content']", content)), contract, encoded)
     warned = {finding.name: finding for finding in found if finding.status == "warn"}
     assert set(warned) == {"template.prefix"} and not failed(found)
