@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tasks.diagnosis.advice import ADVICE
+from tasks.diagnosis.completions import Sample, copies, sampled, telling
 from tasks.diagnosis.findings import Finding
 from tasks.diagnosis.formats import read_groups
 from tasks.diagnosis.ranking import rank
@@ -50,6 +51,7 @@ class Diagnosis:
         evidence: numbers behind the headline.
         also: other failures that apply: consequences, or faults of their own that can wait.
         notes: worth knowing, no failures; name and sentence.
+        completions: a few sampled ones to read, where some lie beside the log; `step`, `reward`, `completion`.
         not_measured: checks that the log does not allow, with what is missing.
         passed: checks that were made and found nothing.
     """
@@ -66,6 +68,7 @@ class Diagnosis:
     evidence: dict[str, float] = field(default_factory=dict)
     also: tuple[dict[str, Any], ...] = ()
     notes: tuple[dict[str, str], ...] = ()
+    completions: tuple[dict[str, Any], ...] = ()
     not_measured: tuple[dict[str, str], ...] = ()
     passed: tuple[str, ...] = ()
     rows: int = 0
@@ -108,7 +111,16 @@ def diagnose(path: str | Path, info: RunInfo | None = None, *, groups: str | Pat
             where=str(path),
             fix="give the GRPO stage's log, not SFT's",
         )
-    return diagnose_rows(rows, info)
+    return _with_completions(diagnose_rows(rows, info), sampled(Path(path)))
+
+
+def _with_completions(found: Diagnosis, samples: list[Sample]) -> Diagnosis:
+    """Add what the completions beside the log show, if the run has failed."""
+    if not found.failed or not samples:
+        return found
+    share = copies(samples)
+    evidence = found.evidence if share is None else {**found.evidence, "copies_among_sampled": share}
+    return replace(found, evidence=evidence, completions=tuple(telling(samples, found.verdict)))
 
 
 def _with_groups(rows: list[Row], groups: list[Row]) -> list[Row]:

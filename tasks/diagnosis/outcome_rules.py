@@ -158,5 +158,10 @@ def plateau(run: Run) -> Finding:
         return ok("plateau")
     if abs(fmean(last) - fmean(before)) <= 2 * reward.noise * math.sqrt(2 / quarter):
         head = f"the reward has not moved over the last {2 * quarter} rows ({fmean(last):.3g})"
+        looks = [
+            v for i, v in zip(run.accuracy.rows, run.accuracy.values, strict=True) if i >= len(run.train) - 2 * quarter
+        ]
+        if len(looks) >= 2:
+            head += f"; held-out accuracy went from {looks[0]:.2f} to {looks[-1]:.2f}"
         return Finding("plateau", "note", head, evidence={"reward_before": fmean(before), "reward_last": fmean(last)})
     return ok("plateau")

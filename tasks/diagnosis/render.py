@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tasks.diagnosis.doctor import Curve, Diagnosis
@@ -35,6 +35,8 @@ def render_text(diagnosis: Diagnosis, width: int = 100) -> str:
                 "evidence: " + ", ".join(f"{key} {_short(value)}" for key, value in d.evidence.items()), width, "", "  "
             ),
         ]
+    for sample in d.completions:
+        lines += _wrap(f"completion, {_about(sample)}: {sample['completion']!r}", width, "", "  ")
     for label, items in (
         ("also", [f"{item['name']}: {item['text']}" for item in d.also]),
         ("note", [f"{item['name']}: {item['text']}" for item in d.notes]),
@@ -45,6 +47,11 @@ def render_text(diagnosis: Diagnosis, width: int = 100) -> str:
     if d.passed:
         lines += _wrap("checked and fine: " + ", ".join(d.passed), width, "", "  ")
     return "\n".join(lines) + "\n"
+
+
+def _about(sample: dict[str, Any]) -> str:
+    paid = "" if sample["reward"] is None else f", reward {_short(float(sample['reward']))}"
+    return f"step {sample['step']}{paid}"
 
 
 def _wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
@@ -153,6 +160,7 @@ def render_html(diagnosis: Diagnosis, name: str = "") -> str:
     parts.append("</dl>")
     parts.append(_table("Could help, in this order", [(str(i), text) for i, text in enumerate(d.remedies, 1)]))
     parts.append(_table("Evidence", [(key, _short(value)) for key, value in d.evidence.items()]))
+    parts.append(_table("Completions", [(_about(s), s["completion"]) for s in d.completions]))
     parts.append(_table("Also found", [(item["name"], item["text"]) for item in d.also]))
     parts.append(_table("Notes", [(item["name"], item["text"]) for item in d.notes]))
     parts.append(_table("Not measured", [(item["check"], item["missing"]) for item in d.not_measured]))
