@@ -25,6 +25,9 @@ from typing import Any
 
 from grpo_runs import ROOT, StageContext, inputs_of, load_config, right_counts, rows_of, run_grpo
 
+from tasks.grpo import entry
+from tasks.grpo.guards import OwnLearningRate
+
 PROBLEMS, SAMPLES = 120, 8
 COMMON = [
     "grpo.per_device_train_batch_size=64",
@@ -74,11 +77,9 @@ def too_hard(share: float) -> Callable[[Rows], Rows]:
 
 
 FAULTS: dict[str, Fault] = {
-    "healthy": Fault((), onset=None),
     "reward never matches": Fault(
         ("extraction_failed",), (*OWN_REWARD, 'grpo.rewards.functions=[{path: "planted_rewards:never"}]')
     ),
-    "all right": Fault(("all_correct",), worked_only=True),
     "all wrong": Fault(("all_wrong",), rows=too_hard(1.0)),
     "mostly dead": Fault(("dead_groups",), rows=too_hard(0.8)),
     "learning rate x 100": Fault(("kl_explosion",), ("grpo.learning_rate=5e-3",)),
@@ -95,16 +96,14 @@ FAULTS: dict[str, Fault] = {
     ),
     "temperature 0.1": Fault(("entropy_collapse",), ("grpo.temperature=0.1",)),
     "NaN at step 10": Fault(("late_nan",), onset=10, nan_at=10),
+    "all right": Fault(("all_correct",), worked_only=True),
+    "healthy": Fault((), onset=None),
 }
 
 
 def plant_nan(at_step: int, flag: Path) -> None:
     """Have the next trainers put NaN into one gradient at one step, once."""
     import torch
-    from transformers import TrainerCallback
-
-    from tasks.grpo import entry
-    from tasks.grpo.guards import OwnLearningRate
 
     class Planted(OwnLearningRate):
         hook: Any = None
@@ -118,7 +117,6 @@ def plant_nan(at_step: int, flag: Path) -> None:
             if self.hook is not None:
                 self.hook.remove()
 
-    assert issubclass(Planted, TrainerCallback)
     entry.OwnLearningRate = Planted  # type: ignore[misc]
 
 
@@ -177,6 +175,7 @@ def one(name: str, home: Path, work: Path) -> dict[str, Any]:
         plant_nan(fault.nan_at, flag)
     began = time.monotonic()
     done = run_grpo(inputs, folder, [*COMMON, *fault.settings], train)
+    entry.OwnLearningRate = OwnLearningRate  # type: ignore[misc]
     seconds = time.monotonic() - began
     logs = [*done["before"], done["rows"]]
     onset = fault.onset or (first_fall(logs[0]) if fault.verdicts else 0)
@@ -210,6 +209,21 @@ def one(name: str, home: Path, work: Path) -> dict[str, Any]:
     return result
 
 
+def healthy_seeds(home: Path) -> list[dict[str, Any]]:
+    """The stored GRPO runs of the `tiny` profile, row by row: verdicts and notes that were raised on the way."""
+    from tasks.diagnosis.doctor import diagnose_rows
+    from tasks.diagnosis.readers import read_log
+    from tasks.diagnosis.run_info import from_settings
+
+    info, found = from_settings(load_config("tiny").grpo), []
+    for path in sorted(home.glob("seed-*/store/artifacts/grpo/*/files/metrics.jsonl")):
+        rows = read_log(path)
+        seen = [diagnose_rows(rows[: end + 1], info) for end in range(len(rows))]
+        raised = {d.verdict for d in seen if d.failed} | {note["name"] for d in seen for note in d.notes}
+        found.append({"seed": path.parts[len(home.parts)], "rows": len(rows), "raised": sorted(raised)})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, required=True)
@@ -225,7 +239,13 @@ def main() -> None:
         if path.exists():
             results.append(json.loads(path.read_text(encoding="utf-8")))
     if arguments.only is None:
-        data = {"settings": COMMON, "problems": PROBLEMS, "samples": SAMPLES, "runs": results}
+        data = {
+            "settings": COMMON,
+            "problems": PROBLEMS,
+            "samples": SAMPLES,
+            "runs": results,
+            "healthy_seeds": healthy_seeds(arguments.home),
+        }
         (ROOT / "benchmarks" / "planted_faults.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     for run in results:
         print(
