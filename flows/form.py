@@ -16,6 +16,7 @@ from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.loading import profiles
 from pipeline_config.model import ModelConfig
+from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
@@ -67,6 +68,7 @@ def _forget_defaults(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> 
 ModelPart = Annotated[dict[str, Any], PartOf(ModelConfig)]
 ContractPart = Annotated[dict[str, Any], PartOf(ContractConfig)]
 DataPart = Annotated[dict[str, Any], PartOf(DataConfig)]
+ParallelPart = Annotated[dict[str, Any], PartOf(ParallelConfig)]
 PreflightPart = Annotated[dict[str, Any], PartOf(PreflightConfig)]
 SFTPart = Annotated[dict[str, Any], PartOf(SFTSettings)]
 GatePart = Annotated[dict[str, Any], PartOf(GateSettings)]

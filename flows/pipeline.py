@@ -24,6 +24,7 @@ from flows.form import (
     GatePart,
     GRPOPart,
     ModelPart,
+    ParallelPart,
     PreflightPart,
     ProfileName,
     RunPart,
@@ -54,6 +55,7 @@ def grpo_pipeline(
     evaluation: EvaluationPart | None = None,
     export: ExportPart | None = None,
     vllm: VLLMPart | None = None,
+    parallel: ParallelPart | None = None,
     run: RunPart | None = None,
     seed: int | None = None,
     overrides: list[str] | None = None,
@@ -76,6 +78,7 @@ def grpo_pipeline(
         evaluation: Held-out evaluation.
         export: GGUF export.
         vllm: Rollout engine on a GPU.
+        parallel: Training on several processes.
         run: Where and how; changes no result.
         seed: Seed of data order, initialisation and sampling.
         overrides: Texts such as `grpo.beta=0.02`, applied last.

@@ -12,6 +12,7 @@ from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
 from pipeline_config.model import ModelConfig
+from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
@@ -43,6 +44,8 @@ class PipelineConfig(Section):
     """When the trained model replaces the one in production; changes no stage's result."""
     vllm: VLLMSettings = VLLMSettings()
     """Rollout engine on a GPU."""
+    parallel: ParallelConfig = ParallelConfig()
+    """Training on several processes."""
     run: RunConfig = RunConfig()
     """Where and how; changes no result."""
     seed: int = Field(3407, ge=0, lt=2**31)
@@ -55,11 +58,16 @@ class PipelineConfig(Section):
             self.grpo.gradient_accumulation_steps,
             self.grpo.num_generations,
         )
-        if batch * steps % group:
+        processes = self.parallel.processes
+        if batch * steps * processes % group:
+            product = "grpo.per_device_train_batch_size x grpo.gradient_accumulation_steps"
+            shown = f"{batch} x {steps}"
+            if processes > 1:
+                product, shown = f"{product} x parallel.processes", f"{shown} x {processes}"
             raise ValueError(
-                f"grpo.per_device_train_batch_size x grpo.gradient_accumulation_steps = {batch} x {steps} = {batch * steps} "
+                f"{product} = {shown} = {batch * steps * processes} "
                 f"completions per step is not a multiple of grpo.num_generations = {group}; "
-                f"{legal_batches(batch, steps, group)}"
+                f"{legal_batches(batch, steps, group, processes)}"
             )
         return self
 
@@ -119,25 +127,45 @@ class PipelineConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _several_processes_fit(self) -> PipelineConfig:
+        several = self.parallel.processes > 1
+        if several and self.run.backend == "unsloth":
+            raise ValueError("run.backend = unsloth trains on one GPU: set parallel.processes=1, or run.backend=trl")
+        if several and self.grpo.max_refills:
+            raise ValueError("grpo.max_refills works on one process: set it to 0, or parallel.processes=1")
+        if self.parallel.strategy == "fsdp" and "lora" in (self.sft.method, self.grpo.method):
+            raise ValueError(
+                "parallel.strategy = fsdp trains all weights: set sft.method and grpo.method to full, or use ddp"
+            )
+        if self.parallel.strategy != "ddp" and self.run.device == "cpu":
+            raise ValueError(f"parallel.strategy = {self.parallel.strategy} needs GPUs: use ddp on the CPU")
+        if self.vllm.mode == "server" and self.run.backend == "unsloth":
+            raise ValueError(
+                "run.backend = unsloth samples from its own weights: set vllm.mode=colocate, or run.backend=trl"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _four_bit_needs_an_adapter(self) -> PipelineConfig:
         if self.model.load_in_4bit and "full" in (self.sft.method, self.grpo.method):
             raise ValueError("model.load_in_4bit trains an adapter only: set sft.method and grpo.method to lora")
         return self
 
 
-def legal_batches(batch: int, steps: int, group: int) -> str:
+def legal_batches(batch: int, steps: int, group: int, processes: int = 1) -> str:
     """Name the nearest legal values of each of the three numbers, the other two kept.
 
-    `batch * steps` must be a multiple of `group`, so the batch must be a multiple of group / gcd(group, steps).
+    `batch * steps * processes` must be a multiple of `group`, so the batch must be a multiple of
+    group / gcd(group, steps * processes).
     """
 
     def nearest(value: int, unit: int) -> list[int]:
         below = value // unit * unit
         return [n for n in (below, below + unit) if 0 < n <= MAX_BATCH]
 
-    batches = nearest(batch, group // gcd(group, steps))
-    accumulations = nearest(steps, group // gcd(group, batch))
-    total = batch * steps
+    batches = nearest(batch, group // gcd(group, steps * processes))
+    accumulations = nearest(steps, group // gcd(group, batch * processes))
+    total = batch * steps * processes
     divisors = [d for d in range(2, min(total, MAX_GROUP) + 1) if total % d == 0]
     groups = sorted(sorted(divisors, key=lambda d: (abs(d - group), d))[:2])
     parts = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline_config.base import Section
 from pipeline_config.rewards import RewardConfig
@@ -176,6 +176,11 @@ class VLLMSettings(Section):
 
     enabled: Literal["auto", "on", "off"] = "auto"
     """`auto` uses vLLM when the device is a GPU and vllm is installed."""
+    mode: Literal["colocate", "server"] = "colocate"
+    """Where GRPO's rollouts are sampled: beside the trainer on its GPU, or by a `vllm serve` (`trl vllm-serve`) that runs already on
+    GPUs of its own. The gate and the evaluation start an engine of their own in both cases."""
+    server_url: str | None = Field(None, max_length=500, pattern=r"^https?://[^\s/]+(:\d+)?/?$")
+    """Base URL of the server, such as `http://localhost:8000`; needed in mode `server`, and only there."""
     gpu_memory_utilization: float = Field(0.3, gt=0.0, lt=1.0)
     """Share of GPU memory that the engine may take, next to the trainer."""
     sleep_mode: bool = False
@@ -183,3 +188,11 @@ class VLLMSettings(Section):
     enforce_eager: bool = True
     """Skip compilation and CUDA graphs in the gate's and evaluation's engine: they decode for seconds, compiling takes a minute.
     GRPO's engine always compiles."""
+
+    @model_validator(mode="after")
+    def _server_has_a_url(self) -> VLLMSettings:
+        if self.mode == "server" and not self.server_url:
+            raise ValueError("mode server needs server_url, such as http://localhost:8000")
+        if self.mode == "colocate" and self.server_url:
+            raise ValueError("server_url is read in mode server only: set mode: server, or leave it out")
+        return self

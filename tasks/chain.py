@@ -141,6 +141,7 @@ def preflight_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "max_context": config.model.max_context,
         "trained_by": [backend_of(config, config.sft), backend_of(config, config.grpo)],
         "backend": backend_terms(config),
+        "parallel": config.parallel.model_dump(mode="json"),
         "template": template_terms(config),
         "model": base_model_digest(parents["model"]),
         "tables": {name: file_digest(parents["dataset"], f"{name}.parquet") for name in TABLES},
@@ -156,6 +157,11 @@ def preflight_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return terms
 
 
+def world_terms(config: PipelineConfig) -> dict[str, Any]:
+    """Processes multiply the batch; how they share the model changes no more than rounding does."""
+    return {"processes": config.parallel.processes} if config.parallel.processes > 1 else {}
+
+
 def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
         "sft": _semantic(config.sft.model_dump(mode="json")),
@@ -164,6 +170,7 @@ def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "template": template_terms(config),
         "model": base_model_digest(parents["model"]),
         "traces": file_digest(parents["dataset"], "sft.parquet"),
+        **world_terms(config),
     }
 
 
@@ -201,6 +208,7 @@ def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
         "problems": file_digest(parents["dataset"], "train.parquet"),
+        **world_terms(config),
     }
 
 

@@ -30,6 +30,7 @@ from tasks.process.context import StageSpec, last_activity, read_progress, write
 from tasks.process.gpu import Held, take_gpu
 from tasks.process.launch import run_supervised, stage_argv
 from tasks.process.outcome import read_result
+from tasks.process.ranks import SEVERAL
 from tasks.training.unsloth import BACKEND_VARIABLE
 from tasks.work_dir import count_attempt, finished, mark_finished, prepare
 
@@ -203,7 +204,11 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
         say = settings.warn if damage else settings.log
         say(f"{stage.name}: runs ({reason})")
         if stage.computes and settings.config.run.device != "cpu":
-            gpu = take_gpu(stack, lambda text: settings.log(f"{stage.name}: {text}"))
+            gpu = take_gpu(
+                stack,
+                lambda text: settings.log(f"{stage.name}: {text}"),
+                count=settings.config.parallel.processes if stage.package in SEVERAL else 1,
+            )
             stack.enter_context(settings.gpu_slot())
             held = Held((*held.descriptors, *gpu.descriptors), gpu.environment, gpu.gpus)
         manifest = _make(stage, settings, parents, terms, key, work, held, force=force)

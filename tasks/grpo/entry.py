@@ -32,8 +32,10 @@ from tasks.rewards.build import build_rewards
 from tasks.training.arguments import effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_tokenizer
+from tasks.training.memory import memory_record, start_measuring
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
+from tasks.training.world import AgreeOnStop, check_strategy, whole_model
 
 
 def prompts_of(rows: list[dict[str, Any]], config: PipelineConfig, **columns: Any) -> Dataset:
@@ -64,6 +66,12 @@ def check_prompt_ids(trainer: GRPOTrainer, rows: list[dict[str, Any]], config: P
                 fix="look for a BOS that the template and the tokenizer both add",
                 cause="prompt_ids_differ",
             )
+
+
+def longest_prompt(tokenizer: Any, rows: list[dict[str, Any]], config: PipelineConfig, looked_at: int = 64) -> int:
+    """Tokens of the longest prompt, among those with the most characters."""
+    questions = sorted((str(row["question"]) for row in rows), key=len)[-looked_at:]
+    return max(len(encode_prompt(tokenizer, config.contract, question)) for question in questions)
 
 
 def held_out_prompts(ctx: StageContext) -> Dataset | None:
@@ -99,7 +107,9 @@ def run(ctx: StageContext) -> StageResult:
         eos_ids=sorted({int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)}),
     )
     rollouts, groups = ctx.work_dir / "rollouts.jsonl", ctx.work_dir / GROUPS_FILE
-    functions = [logging_rollouts(rewards.functions[0], rollouts), *rewards.functions[1:]]
+    functions = list(rewards.functions)
+    if ctx.rank == 0:
+        functions[0] = logging_rollouts(functions[0], rollouts)
     arguments = grpo_arguments(ctx, settings, device, rewards.weights)
     asked = arguments.to_dict()
     window = steps_per_window(settings)
@@ -116,9 +126,14 @@ def run(ctx: StageContext) -> StageResult:
         groups_file=groups,
         max_refills=settings.max_refills,
     )
-    look = situation(len(rows), partial(read_groups, groups), steps, can_refill=not with_unsloth)
+    look = situation(
+        len(rows),
+        partial(read_groups, groups),
+        steps,
+        can_refill=not with_unsloth and trainer.accelerator.num_processes == 1,
+    )
     watchdog = Watchdog(ctx, steps, window, look)
-    if asked_for.watchdog != "off":
+    if asked_for.watchdog != "off" and ctx.rank == 0:
         trainer.add_callback(watchdog.callback)
     trainer.add_callback(InitialKL(settings))
     trainer.add_callback(OwnLearningRate())
@@ -127,16 +142,28 @@ def run(ctx: StageContext) -> StageResult:
     refuse_overrides(wanted_arguments(settings), used, "unsloth" if with_unsloth else "trl")
     dtype = storage_dtype(start)
     trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(AgreeOnStop(ctx))
+    check_strategy(trainer, config.parallel)
     ctx.saves_on_stop = True
+    start_measuring(device)
     checkpoint, resumed_from = resume_point(ctx)
-    truncate_groups(groups, resumed_from or 0)
+    if ctx.rank == 0:
+        truncate_groups(groups, resumed_from or 0)
     try:
         outcome = trainer.train(resume_from_checkpoint=checkpoint)
         watchdog.settle()
         raise_if_stopped(ctx, trainer.state.global_step)
-        policy = trainer.accelerator.unwrap_model(trainer.model)
+        memory = memory_record(
+            "grpo", config.model_copy(update={"grpo": settings}), start, device,
+            longest_prompt=longest_prompt(tokenizer, rows, config), vllm=arguments.use_vllm, unsloth=with_unsloth,
+        )  # fmt: skip
+        policy = whole_model(trainer)
+        if policy is None:
+            return StageResult()  # rank 0 saves and reports
         sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
     except (RuntimeError, NonFinite) as error:
+        if ctx.rank:
+            raise
         watchdog.training_failed(error, trainer.state.global_step)
         watchdog.settle()
         raise
@@ -162,6 +189,7 @@ def run(ctx: StageContext) -> StageResult:
             "rollout_engine": "vllm" if arguments.use_vllm else "transformers",
             "groups": totals(tried),
             "remedies": publish(ctx, steps),
+            "memory": memory,
             **sizes,
         },
         effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},

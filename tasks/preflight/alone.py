@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
@@ -26,6 +28,8 @@ class Alone:
     found: verdict.Findings
     error: PipelineError | None
     reused: bool
+    sizes: dict[str, Any] | None = None
+    """Shape of the model and lengths of the data, for questions about other GPUs."""
 
 
 def preflight_alone(config: PipelineConfig, run_id: str, log: Log, *, force: bool = False) -> Alone:
@@ -50,18 +54,20 @@ def preflight_alone(config: PipelineConfig, run_id: str, log: Log, *, force: boo
         try:
             outcome = execute(stage, settings, parents, force=force and last)
         except PipelineError as error:
-            found = _of_failed(stage, settings, parents) if last else _as_finding(stage, error)
+            folder = _folder_of_failed(stage, settings, parents)
+            found = verdict.read(folder) if last else _as_finding(stage, error)
             if not found:
                 raise
-            return Alone(found, error, False)
+            return Alone(found, error, False, verdict.read_sizes(folder) if last else None)
         known[stage.name], reused = outcome.manifest, outcome.reused
-    return Alone(verdict.read(store.local_folder(known["preflight"])), None, reused)
+    folder = store.local_folder(known["preflight"])
+    return Alone(verdict.read(folder), None, reused, verdict.read_sizes(folder))
 
 
-def _of_failed(stage: Stage, settings: Settings, parents: dict[str, Manifest]) -> verdict.Findings:
-    """Findings of a preflight that failed: nothing is stored, they are still in its work directory."""
+def _folder_of_failed(stage: Stage, settings: Settings, parents: dict[str, Manifest]) -> Path:
+    """Where a preflight that failed left its findings: nothing is stored, they are still in its work directory."""
     key = fingerprint(all_terms(stage, settings.config, parents))
-    return verdict.read(settings.home / "work" / f"{stage.name}-{key[:16]}" / "out")
+    return settings.home / "work" / f"{stage.name}-{key[:16]}" / "out"
 
 
 def _as_finding(stage: Stage, error: PipelineError) -> verdict.Findings:

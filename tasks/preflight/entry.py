@@ -6,12 +6,11 @@ name, once all checks have been made. No GPU is touched.
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,7 +99,11 @@ def run(ctx: StageContext) -> StageResult:
         raise failure
     notes = [f"{f.name}: {f.evidence}" for _, f in verdict.in_order(found) if f.status == "warn"]
     numbers = {f"findings/{status}": count for status, count in verdict.counts(found).items()}
-    planned = {f"{name}_bytes": plan.get("peak", plan.get("total")) for name, plan in preflight.plans.items()}
+    planned = {
+        f"{name}_bytes": plan.get("peak", plan.get("total"))
+        for name, plan in preflight.plans.items()
+        if name != "sizes"
+    }
     return StageResult(metrics={**numbers, **planned}, effective_config={}, notes=notes)
 
 
@@ -170,11 +173,10 @@ def _settings(preflight: Preflight) -> list[Finding]:
     from trl import GRPOTrainer
 
     config, grpo = preflight.config, preflight.config.grpo
-    devices = int(os.environ.get("WORLD_SIZE", "1"))
     return [
         *settings.check_arguments(preflight.ctx),
         *settings.check_choices(grpo, GRPOTrainer, preflight.vllm),
-        *settings.check_batch(grpo, devices, len(preflight.tables["train"])),
+        *settings.check_batch(grpo, config.parallel.processes, len(preflight.tables["train"])),
         settings.check_sampling(grpo, preflight.vllm),
         check_backend(grpo, backend_of(config, grpo)),
         *settings.check_devices(config, len(preflight.machine.gpus), torch.version.cuda is not None),
@@ -252,6 +254,7 @@ def _memory(preflight: Preflight) -> list[Finding]:
         unsloth=backend_of(config, config.grpo) == "unsloth",
     )
     plan = preflight.plans["memory"] = memory.memory_plan(config, shape, scene)
+    preflight.plans["sizes"] = {"shape": asdict(shape), "scene": asdict(scene)}
     preflight.plans["disk"] = memory.disk_plan(config, shape, estimate_bytes(shape.parameters, config.export.formats))
     there = (
         preflight.machine

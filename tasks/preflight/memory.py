@@ -13,7 +13,7 @@ TRL's SFT loss works in chunks of 256 tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline_config.pipeline import PipelineConfig
@@ -23,6 +23,7 @@ LOGIT_BYTES = 12
 SFT_CHUNK = 256
 LIBRARIES = 1_000_000_000
 """Python, torch and transformers on the host; the CUDA context and its work space on a GPU."""
+MAX_CONTEXT = 2**20
 CHECKPOINTS = 3
 """Two are kept, and a third exists while it is written."""
 
@@ -78,13 +79,16 @@ def memory_plan(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict
         # Sampling and the backward pass come one after the other.
         parts["total"] = parts["certain"] + LIBRARIES + max(parts["activations"] + parts["logits"], parts["kv_cache"])
     peak = max(stages, key=lambda name: stages[name]["total"])
+    together = 1 if scene.gpu_bytes else config.parallel.processes  # on the CPU all processes share the host
     # On a GPU the host holds the weights once, while they are read and while they are merged and saved.
-    host = stages[peak]["total"] if not scene.gpu_bytes else LIBRARIES + 4 * shape.parameters
+    host = stages[peak]["total"] * together
+    if scene.gpu_bytes:
+        host = config.parallel.processes * (LIBRARIES + 4 * shape.parameters)
     return {
         "stages": stages,
         "peak_stage": peak,
-        "peak": stages[peak]["total"],
-        "certain": max(parts["certain"] for parts in stages.values()),
+        "peak": stages[peak]["total"] * together,
+        "certain": max(parts["certain"] for parts in stages.values()) * together,
         "host": host,
         "arithmetic": [f"{name}: {_sentence(parts)}" for name, parts in stages.items()],
     }
@@ -185,6 +189,55 @@ def _grpo(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, 
         sequences = batch * settings.gradient_accumulation_steps
         parts["kv_cache"] = cache_bytes(shape, sequences * length, width)
     return parts
+
+
+def needed_on(config: PipelineConfig, shape: ModelShape, scene: Scene, gpu_bytes: int) -> dict[str, Any]:
+    """What if the run had one GPU of this size, with vLLM beside the trainer: the plan, and whether it fits.
+
+    Returns:
+        `plan` (as `memory_plan`), `fits`, `limit` (`memory`, `engine` or `` when it fits) and `longest_context` in tokens.
+    """
+    there = replace(scene, gpu_bytes=gpu_bytes, vllm=True)
+    plan = memory_plan(config, shape, there)
+    limit = _limit(config, shape, there)
+    return {
+        "plan": plan,
+        "fits": not limit,
+        "limit": limit,
+        "longest_context": longest_context(config, shape, there),
+    }
+
+
+def longest_context(config: PipelineConfig, shape: ModelShape, scene: Scene) -> int:
+    """The longest prompt + completion, in tokens, with which GRPO's whole need stays within the GPU; 0 when nothing fits.
+
+    The prompt is the scene's longest; completions grow. Batch and vLLM's share stay as configured.
+    """
+
+    def fits(completion: int) -> bool:
+        grpo = config.grpo.model_copy(update={"max_completion_length": completion})
+        return not _limit(config.model_copy(update={"grpo": grpo}), shape, scene)
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high < MAX_CONTEXT and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return scene.longest_prompt + low
+
+
+def _limit(config: PipelineConfig, shape: ModelShape, scene: Scene) -> str:
+    """What GRPO lacks on this GPU: `memory` as a whole, room for one sequence in the `engine`, or nothing."""
+    parts = _grpo(config, shape, scene)
+    certain = sum(parts[name] for name in _CERTAIN if name in parts)
+    if certain + LIBRARIES + parts["activations"] + parts["logits"] > scene.gpu_bytes:
+        return "memory"
+    share = config.vllm.gpu_memory_utilization * scene.gpu_bytes
+    sequence = cache_bytes(shape, scene.longest_prompt + config.grpo.max_completion_length)
+    return "engine" if scene.vllm and 2 * shape.parameters + sequence > share else ""
 
 
 def cache_bytes(shape: ModelShape, tokens: int, width: int = 2) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pipeline_config.parallel import ParallelConfig
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.training import GRPOSettings, Optimization
 from tasks.errors import ConfigError
@@ -31,17 +32,21 @@ def check_arguments(ctx: StageContext) -> list[Finding]:
     version = f"trl {trl.__version__}"
     arguments = sft_arguments(ctx, torch.device("cpu"))
     findings = [check_names("config.sft_arguments", arguments, trl.SFTConfig, version)]
+    # This is one process on the CPU: what needs several, or a GPU for vLLM, cannot be built here.
+    config = ctx.config
+    batch = config.grpo.per_device_train_batch_size * config.parallel.processes
+    vllm = config.vllm.model_copy(update={"enabled": "off"})
+    alone = config.model_copy(update={"vllm": vllm, "parallel": ParallelConfig()})
+    without = StageContext(alone, {}, ctx.work_dir, ctx.seed)
     if findings[0].status == "ok":
         try:
-            trl.SFTConfig(**arguments)
+            trl.SFTConfig(**sft_arguments(without, torch.device("cpu")))
         except (TypeError, ValueError) as error:
             fix = "correct the settings under sft"
             findings = [Finding("config.sft_arguments", "fail", f"{version} refuses them: {error}", fix)]
-    # vLLM needs a GPU, which these arguments are not built for.
-    vllm = ctx.config.vllm.model_copy(update={"enabled": "off"})
-    without = StageContext(ctx.config.model_copy(update={"vllm": vllm}), {}, ctx.work_dir, ctx.seed)
     try:
-        built = grpo_arguments(without, ctx.config.grpo, torch.device("cpu"), [1.0])
+        whole = config.grpo.model_copy(update={"per_device_train_batch_size": batch})
+        built = grpo_arguments(without, whole, torch.device("cpu"), [1.0])
     except ConfigError as error:
         fix = error.fix or "correct the settings under grpo, or install the pinned requirements"
         return [*findings, Finding("config.grpo_arguments", "fail", f"{version}: {error.message}", fix)]
@@ -159,6 +164,17 @@ def check_devices(config: PipelineConfig, gpus: int, cuda_build: bool) -> list[F
         findings.append(Finding("config.device", "warn", evidence, "install the gpu requirements"))
     else:
         findings.append(Finding("config.device", "ok", f"{gpus} GPU(s) visible, run.device is {wanted}"))
+    processes = config.parallel.processes
+    if processes > gpus and gpus and cuda_build and wanted != "cpu":
+        fix = f"set parallel.processes={gpus}, or show the run more GPUs (CUDA_VISIBLE_DEVICES)"
+        evidence = f"parallel.processes is {processes} and {gpus} GPU(s) are visible"
+        findings.append(Finding("config.devices", "fail", evidence, fix))
+    if config.parallel.strategy != "ddp" and processes > 1 and not gpus:
+        evidence = f"parallel.strategy {config.parallel.strategy} needs GPUs, and none is visible"
+        findings.append(Finding("config.strategy", "fail", evidence, "set parallel.strategy=ddp"))
+    elif config.parallel.strategy == "deepspeed" and processes > 1 and find_spec("deepspeed") is None:
+        fix = "install deepspeed, or set parallel.strategy=ddp or fsdp"
+        findings.append(Finding("config.strategy", "fail", "the package deepspeed is not installed", fix))
     for name, settings in (("sft", config.sft), ("grpo", config.grpo)):
         findings += _check_packages(name, settings, gpus)
     if config.model.load_in_4bit and not gpus:

@@ -79,6 +79,15 @@ def read(folder: Path) -> dict[str, list[Finding]]:
     return found
 
 
+def read_sizes(folder: Path) -> dict[str, Any] | None:
+    """Shape of the model and lengths of the data as the preflight measured them; None when it did not come so far."""
+    try:
+        sizes: dict[str, Any] = json.loads((folder / FINDINGS_FILE).read_text(encoding="utf-8"))["plans"]["sizes"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return sizes
+
+
 def table(found: Findings, title: str = "Preflight") -> Table:
     """The findings as a rich table."""
     return findings.table([finding for _, finding in in_order(found)], title)

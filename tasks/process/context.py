@@ -95,6 +95,7 @@ class StageContext:
         stage: name of the stage, as in its spec.
         fingerprint: the stage's whole fingerprint.
         tracker: listens to the metrics, if anything does.
+        rank: of this process among those that train together; only rank 0 writes the stage's files and its log.
     """
 
     config: Any
@@ -107,6 +108,7 @@ class StageContext:
     stage: str = ""
     fingerprint: str = ""
     tracker: RowListener | None = None
+    rank: int = 0
     _stop: bool = field(default=False, repr=False)
     _progress_at: float = field(default=float("-inf"), repr=False)
     _progress_label: str = field(default="", repr=False)
@@ -128,7 +130,8 @@ class StageContext:
 
     def log(self, message: str) -> None:
         """Print a line to the stage's log and the run's log."""
-        print(message, flush=True)
+        if self.rank == 0:
+            print(message, flush=True)
         self._check_stop()
 
     def metric(self, step: int, values: Mapping[str, Any]) -> None:
@@ -136,14 +139,16 @@ class StageContext:
 
         A value that is NaN or infinite is written as null and its name added to the row's list "nonfinite".
         """
-        metrics.append_metric(self.metrics_path, step, values)
+        if self.rank == 0:
+            metrics.append_metric(self.metrics_path, step, values)
         if self.tracker is not None:
             self.tracker.row_written()
         self._check_stop()
 
     def truncate_metrics(self, after_step: int) -> None:
         """Drop the rows whose step is greater than `after_step`: a resumed run writes them again."""
-        metrics.truncate_metrics(self.metrics_path, after_step)
+        if self.rank == 0:
+            metrics.truncate_metrics(self.metrics_path, after_step)
 
     def progress(self, done: float, total: float, label: str = "") -> None:
         """Say how far the stage is: at most one file write a second, but always for a new label and for the end.
@@ -151,7 +156,8 @@ class StageContext:
         Every write is a sign of life; a stage without any is ended as stalled.
         """
         now = time.monotonic()
-        if done >= total or label != self._progress_label or now - self._progress_at >= PROGRESS_EVERY_S:
+        due = done >= total or label != self._progress_label or now - self._progress_at >= PROGRESS_EVERY_S
+        if due and self.rank == 0:
             self._progress_at, self._progress_label = now, label
             data = {"done": done, "total": total, "label": label, "time": time.time()}
             write_json(self.work_dir / PROGRESS_FILE, data, durable=False)

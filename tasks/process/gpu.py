@@ -1,4 +1,4 @@
-"""One stage at a time per GPU, and one GPU per stage: an OS lock per device, freed by the kernel on any death."""
+"""One stage at a time per GPU, and as many GPUs as the stage has processes: an OS lock per device, freed by the kernel on any death."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from artifacts.faults import translated
 from artifacts.locks import REPEAT_S, file_lock, lock_holder
-from tasks.errors import Retryable
+from tasks.errors import ConfigError, Retryable
 
 POLL_S = 1.0
 """Pause between two looks for a free GPU."""
@@ -75,7 +75,7 @@ class Held:
 
     Attributes:
         descriptors: locks for the stage process to inherit, so that they are held until it is gone.
-        environment: what makes the stage process see this GPU only.
+        environment: what makes the stage process see these GPUs only.
         gpus: names of the GPUs.
     """
 
@@ -88,31 +88,63 @@ class Held:
         return {"gpus": list(self.gpus), "cpus": len(os.sched_getaffinity(0))}
 
 
-def take_gpu(stack: ExitStack, log: Callable[[str], None], poll_s: float = POLL_S) -> Held:
-    """Hold one of the visible GPUs, if there are any, until `stack` closes; wait while all of them are held.
+def take_gpu(stack: ExitStack, log: Callable[[str], None], poll_s: float = POLL_S, count: int = 1) -> Held:
+    """Hold `count` of the visible GPUs, if there are any, until `stack` closes; wait while too many are held.
 
-    The one with the least memory in use is tried first. Locks lie in the machine's temporary folder, so that all users
-    of a GPU meet. Memory that others hold without a lock is reported, not waited for.
+    Those with the least memory in use are tried first. Locks lie in the machine's temporary folder, so that all users
+    of a GPU meet. Memory that others hold without a lock is reported, not waited for. While there are fewer free GPUs than
+    wanted none is kept, so that two stages cannot wait for each other's.
+
+    Raises:
+        ConfigError: more GPUs are wanted than are visible.
     """
     gpus = sorted(visible_gpus(), key=lambda gpu: (int(gpu["used"]) if gpu["used"].isdigit() else 0, gpu["uuid"]))
     if not gpus:
         return Held()
+    if count > len(gpus):
+        raise ConfigError(
+            f"{count} GPUs are wanted and {len(gpus)} are visible",
+            where="parallel.processes",
+            fix=f"set parallel.processes={len(gpus)}, or show the run more GPUs (CUDA_VISIBLE_DEVICES)",
+        )
     paths = {gpu["uuid"]: lock_for_all_users(gpu["uuid"]) for gpu in gpus}
     said, said_at = "", 0.0
     while True:
-        for gpu in gpus:
-            try:
-                descriptor = stack.enter_context(file_lock(paths[gpu["uuid"]], timeout_s=0))
-            except Retryable:  # held
-                continue
-            others = gpu_processes(gpu["uuid"])
-            if others:
-                log(f"GPU {gpu['index']}: {gpu['used']} of {gpu['total']} MiB are used by {'; '.join(others)}")
-            environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu["index"]}
-            return Held((descriptor,), environment, (gpu.get("name", "GPU"),))
+        with ExitStack() as mine:
+            taken, descriptors = _free(gpus, paths, count, mine)
+            if len(taken) == count:
+                stack.enter_context(mine.pop_all())
+                return _held(taken, descriptors, log)
         holders = [f"GPU {gpu['index']}: {lock_holder(paths[gpu['uuid']]) or 'just freed'}" for gpu in gpus]
         text = "; ".join(holders)
         if text != said or time.monotonic() - said_at >= REPEAT_S:
-            log(f"waiting for a GPU ({text})")
+            log(f"waiting for {'a GPU' if count == 1 else f'{count} GPUs'} ({text})")
             said, said_at = text, time.monotonic()
         time.sleep(poll_s)
+
+
+def _free(
+    gpus: Sequence[Mapping[str, str]], paths: Mapping[str, Path], count: int, stack: ExitStack
+) -> tuple[list[Mapping[str, str]], list[int]]:
+    """At most `count` GPUs that nobody holds, locked by `stack`, with the descriptors of their locks."""
+    taken: list[Mapping[str, str]] = []
+    descriptors = []
+    for gpu in gpus:
+        if len(taken) == count:
+            break
+        try:
+            descriptors.append(stack.enter_context(file_lock(paths[gpu["uuid"]], timeout_s=0)))
+        except Retryable:  # held
+            continue
+        taken.append(gpu)
+    return taken, descriptors
+
+
+def _held(taken: Sequence[Mapping[str, str]], descriptors: Sequence[int], log: Callable[[str], None]) -> Held:
+    for gpu in taken:
+        others = gpu_processes(gpu["uuid"])
+        if others:
+            log(f"GPU {gpu['index']}: {gpu['used']} of {gpu['total']} MiB are used by {'; '.join(others)}")
+    visible = ",".join(gpu["index"] for gpu in taken)
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+    return Held(tuple(descriptors), environment, tuple(gpu.get("name", "GPU") for gpu in taken))

@@ -26,6 +26,7 @@ from tasks.errors import ConfigError
 from tasks.process.context import ERROR_FILE, LOG_FILE, RESULT_FILE, StageContext, StageResult, StageSpec
 from tasks.process.failures import classify
 from tasks.process.jsonio import read_json, write_json
+from tasks.process.ranks import SEVERAL, rank, run_ranks
 from tasks.process.secrets import mask_secrets
 from tasks.process.watchdog import Watchdog
 from tasks.training.tracking import Tracker, open_tracker
@@ -47,7 +48,22 @@ def main(args: Sequence[str]) -> int:
     """Run the stage that `--spec` names and return the exit code."""
     parser = argparse.ArgumentParser(prog="tasks.process.stage_main")
     parser.add_argument("--spec", type=Path, required=True)
-    return run_spec(parser.parse_args(args).spec, load_entry)
+    path = parser.parse_args(args).spec
+    processes = processes_of(path)
+    if processes > 1 and "RANK" not in os.environ:
+        return run_ranks(
+            [sys.executable, "-P", "-m", "tasks.process.stage_main", *args], processes, path.absolute().parent
+        )
+    return run_spec(path, load_entry)
+
+
+def processes_of(path: Path) -> int:
+    """How many processes the stage of a spec file runs on; 1 for a spec that cannot be read, which `run_spec` then says."""
+    try:
+        spec = read_spec(path)
+        return make_context(spec).config.parallel.processes if spec.stage in SEVERAL else 1
+    except ConfigError:
+        return 1
 
 
 def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
@@ -63,12 +79,14 @@ def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
         spec = read_spec(path)
         context = make_context(spec)
         install_stop_handler(context)
-        context.tracker = tracker = open_tracker(context)
+        if context.rank == 0:
+            context.tracker = tracker = open_tracker(context)
         result = find_entry(spec.stage)(context)
         ignore_stop()
         if not isinstance(result, StageResult):
             raise TypeError(f"the entry of stage {spec.stage} returned {type(result).__name__}, not a StageResult")
-        write_json(work_dir / RESULT_FILE, result.model_dump())
+        if context.rank == 0:
+            write_json(work_dir / RESULT_FILE, result.model_dump())
         code, metrics = 0, result.metrics
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every failure becomes error.json
         ignore_stop()
@@ -110,6 +128,7 @@ def make_context(spec: StageSpec) -> StageContext:
         resume=spec.resume,
         stage=spec.stage,
         fingerprint=spec.fingerprint,
+        rank=rank(),
     )
 
 
@@ -156,7 +175,8 @@ def report_failure(error: BaseException, work_dir: Path) -> int:
     print(mask_secrets(text, os.environ), file=sys.stderr, flush=True)
     data = {name: mask_secrets(v, os.environ) if isinstance(v, str) else v for name, v in known.to_json().items()}
     try:
-        write_json(work_dir / ERROR_FILE, {**data, "type": type(error).__name__})
+        name = f"error-rank{rank()}.json" if rank() else ERROR_FILE
+        write_json(work_dir / name, {**data, "type": type(error).__name__})
     except OSError as failure:  # a full disk, say; the exit code still tells the kind
         print(f"error.json could not be written: {failure}", file=sys.stderr, flush=True)
     return known.exit_code

@@ -22,8 +22,10 @@ from tasks.process.context import StageContext, StageResult
 from tasks.training.arguments import common_arguments, effective_config, peft_config
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_model, load_tokenizer
+from tasks.training.memory import memory_record, start_measuring
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
+from tasks.training.world import AgreeOnStop, check_strategy, whole_model
 
 IGNORED = -100
 
@@ -98,11 +100,19 @@ def run(ctx: StageContext) -> StageResult:
         peft_config=None if with_unsloth else peft_config(config.sft),
     )
     trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(AgreeOnStop(ctx))
+    check_strategy(trainer, config.parallel)
     ctx.saves_on_stop = True
+    start_measuring(device)
     checkpoint, resumed_from = resume_point(ctx)
     outcome = trainer.train(resume_from_checkpoint=checkpoint)
     raise_if_stopped(ctx, trainer.state.global_step)
-    sizes = save_merged(trainer.model, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None)
+    longest = max(len(row["input_ids"]) for row in encoded)
+    memory = memory_record("sft", config, folder, device, longest_example=longest, unsloth=with_unsloth)
+    policy = whole_model(trainer)
+    if policy is None:
+        return StageResult()  # rank 0 saves and reports
+    sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None)
     return StageResult(
         metrics={
             "train_loss": float(outcome.training_loss),
@@ -111,6 +121,7 @@ def run(ctx: StageContext) -> StageResult:
             "rows_refused": refused,
             "supervised_tokens": supervised,
             "resumed_from_step": resumed_from,
+            "memory": memory,
             **sizes,
         },
         effective_config={

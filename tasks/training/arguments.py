@@ -10,6 +10,7 @@ from peft import LoraConfig
 from pipeline_config.training import Optimization
 from tasks.errors import ConfigError
 from tasks.process.context import StageContext
+from tasks.training.world import strategy_arguments
 
 
 def common_arguments(ctx: StageContext, settings: Optimization, device: torch.device) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def common_arguments(ctx: StageContext, settings: Optimization, device: torch.de
         "dataloader_pin_memory": device.type == "cuda",
         "report_to": [],
         "disable_tqdm": True,
+        **strategy_arguments(ctx.config.parallel),
     }
 
 

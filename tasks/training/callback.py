@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tasks.errors import Interrupted, NonFinite
 from tasks.process.checkpoints import mark_complete
 from tasks.process.context import StageContext
+from tasks.training.world import restore_on_cpu_ranks
 
 LINE_EVERY_S = 5.0
 
@@ -74,13 +76,18 @@ class StageCallback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        mark_complete(folder)
+        if args.world_size > 1:
+            torch.distributed.barrier()  # every process has written its part
+        if self.ctx.rank == 0:
+            mark_complete(folder)
         self.ctx.log(f"checkpoint saved at step {state.global_step}")
 
 
 def resume_point(ctx: StageContext) -> tuple[str | None, int | None]:
     """Folder and step of the newest complete checkpoint; rows logged after it are dropped."""
     checkpoint = ctx.newest_checkpoint()
+    if ctx.config.parallel.processes > 1:
+        restore_on_cpu_ranks()
     if checkpoint is None:
         ctx.truncate_metrics(0)
         return None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ def device_of(config: PipelineConfig) -> torch.device:
     if config.run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no GPU can be used by torch", where="run.device", fix="set run.device=auto or cpu")
     use_gpu = config.run.device != "cpu" and torch.cuda.is_available()
+    if use_gpu and "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return torch.device("cuda" if use_gpu else "cpu")
 
 

@@ -89,6 +89,7 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("evaluation.max_new_tokens=70", {"dataset", "export", *EVALUATIONS}),
         ("export.formats=[f16]", {"export"}),
         ("vllm.enabled=off", {"format_gate", "grpo", *EVALUATIONS}),
+        ("parallel.processes=2", {"sft", "grpo"}),
         ("run.device=auto", COMPUTING),
     ],
 )
@@ -118,6 +119,8 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "vllm.enforce_eager=true",
         "vllm.gpu_memory_utilization=0.5",
         "vllm.sleep_mode=true",
+        "parallel.strategy=ddp",
+        "preflight.reward_audit=warn",
         "run.backend=trl",
         "promotion.name=nightly",
         "promotion.rule=non_inferiority",

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
-from tasks.preflight.memory import LIBRARIES, ModelShape, Scene, cache_bytes, disk_plan, memory_plan
+from tasks.preflight.memory import (
+    LIBRARIES,
+    ModelShape,
+    Scene,
+    cache_bytes,
+    disk_plan,
+    longest_context,
+    memory_plan,
+    needed_on,
+)
 
 # 10 M weights: 2 layers of 100 -> 400, vocabulary 1000.
 SHAPE = ModelShape(
@@ -181,3 +190,40 @@ def test_a_larger_batch_or_longer_prompt_never_needs_less(
         return int(memory_plan(asked, SHAPE, Scene(length, length, gpu))["stages"]["grpo"]["total"])
 
     assert peak(batch + more, prompt + longer) >= peak(batch, prompt + longer) >= peak(batch, prompt) > 0
+
+
+def test_cpu_processes_share_the_host() -> None:
+    one, two = memory_plan(config(), SHAPE, HOST), memory_plan(config("parallel.processes=2"), SHAPE, HOST)
+    assert two["peak"] == two["host"] == 2 * one["peak"] and two["certain"] == 2 * one["certain"]
+    assert two["stages"] == one["stages"]  # of one process
+
+
+def test_what_if_there_were_another_gpu() -> None:
+    lora = ["sft.method=lora", "grpo.method=lora", "run.device=auto", "vllm.gpu_memory_utilization=0.5"]
+    chosen = config(*lora, "grpo.per_device_train_batch_size=8", "grpo.num_generations=8")
+    scene = Scene(longest_prompt=100, longest_example=200)
+    small, large = needed_on(chosen, EIGHT_B, scene, 12 * 2**30), needed_on(chosen, EIGHT_B, scene, 140 * 2**30)
+    # 14.7 GB of weights alone do not fit into 12 GiB.
+    assert (small["fits"], small["limit"], small["longest_context"]) == (False, "memory", 0)
+    assert large["fits"] and large["plan"]["stages"]["grpo"]["engine"] == int(0.5 * 140 * 2**30)
+    assert large["longest_context"] > 500
+    # The engine's half holds its own weights and the keys and values of one sequence at least.
+    tight = config(
+        *lora, "vllm.gpu_memory_utilization=0.05", "grpo.per_device_train_batch_size=8", "grpo.num_generations=8"
+    )
+    assert needed_on(tight, EIGHT_B, scene, 140 * 2**30)["limit"] == "engine"
+
+
+@given(gib=st.integers(16, 200), batch=st.sampled_from([8, 16, 32]))
+def test_the_longest_context_is_the_last_one_that_fits(gib: int, batch: int) -> None:
+    chosen = config(
+        "grpo.method=lora", "sft.method=lora", "run.device=auto", f"grpo.per_device_train_batch_size={batch}"
+    )
+    scene = Scene(longest_prompt=50, longest_example=50, gpu_bytes=gib * 2**30, vllm=True)
+    longest = longest_context(chosen, EIGHT_B, scene)
+    if longest == 0:
+        return
+    for more, fits in ((0, True), (1, False)):
+        grpo_settings = chosen.grpo.model_copy(update={"max_completion_length": longest - 50 + more})
+        found = needed_on(chosen.model_copy(update={"grpo": grpo_settings}), EIGHT_B, scene, gib * 2**30)
+        assert found["fits"] == fits

@@ -161,6 +161,36 @@ def test_devices() -> None:
     assert by_name(settings.check_devices(config("run.device=auto"), 1, False))["config.device"].status == "warn"
 
 
+def test_several_devices_and_processes() -> None:
+    def devices(processes: int, gpus: int) -> Finding | None:
+        asked = config("run.device=auto", f"parallel.processes={processes}")
+        return by_name(settings.check_devices(asked, gpus, True)).get("config.devices")
+
+    eight = devices(8, 4)
+    assert devices(1, 4) is None and devices(4, 4) is None
+    assert eight is not None and eight.status == "fail" and "8 and 4 GPU(s)" in eight.evidence
+    assert devices(2, 0) is None  # on the CPU
+
+
+def test_a_strategy_whose_package_is_missing() -> None:
+    asked = config("run.device=auto", "parallel.processes=2", "parallel.strategy=deepspeed")
+    finding = by_name(settings.check_devices(asked, 2, True))["config.strategy"]
+    assert finding.status == "fail" and "deepspeed is not installed" in finding.evidence
+    asked = config("run.device=auto", "parallel.processes=2", "parallel.strategy=fsdp")
+    finding = by_name(settings.check_devices(asked, 0, False))["config.strategy"]
+    assert finding.status == "fail" and "needs GPUs" in finding.evidence
+
+
+def test_a_batch_that_only_several_processes_make_whole(tmp_path: Path) -> None:
+    overrides = ["grpo.per_device_train_batch_size=4", "grpo.num_generations=8"]
+    with pytest.raises(ConfigError, match=r"not a multiple of grpo\.num_generations = 8"):
+        config(*overrides)
+    ctx = StageContext(config(*overrides, "parallel.processes=2"), {}, tmp_path)
+    findings = by_name(settings.check_arguments(ctx))
+    assert findings["config.grpo_arguments"].status == "ok"
+    assert "1 groups of 8" in findings["config.grpo_arguments"].evidence
+
+
 def test_what_needs_a_gpu_without_one() -> None:
     lora = [
         "sft.method=lora",

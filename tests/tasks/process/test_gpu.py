@@ -19,6 +19,7 @@ import tasks.stage
 from artifacts.locks import file_lock, lock_holder
 from artifacts.store import open_store
 from pipeline_config.loading import load_config
+from tasks.errors import ConfigError
 from tasks.process.gpu import Held, gpu_processes, take_gpu, visible_gpus
 from tasks.stage import Settings, Stage, execute
 
@@ -114,6 +115,27 @@ def test_a_stage_gets_the_gpu_with_the_most_room(machine: Callable[..., Path]) -
             assert take_gpu(second, said.append).environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert lock_holder(folder / "GPU-aaa.lock") is None
     assert said == ["GPU 0: 1024 of 81559 MiB are used by 4321, /usr/bin/python3, 1000 MiB"]
+
+
+def test_a_stage_of_two_processes_gets_two_gpus_or_none(machine: Callable[..., Path]) -> None:
+    folder = machine(users="")
+    said: list[str] = []
+    with ExitStack() as first:
+        take_gpu(first, said.append)  # one is held
+        with ExitStack() as second, pytest.raises(InterruptedError):
+            take_gpu(second, lambda text: raise_after(said, text), count=2)
+        assert lock_holder(folder / "GPU-bbb.lock") is None  # what it found free it did not keep
+    assert said == [f"waiting for 2 GPUs (GPU 1: {said[0].partition('GPU 1: ')[2]}"]
+    with ExitStack() as stack:
+        held = take_gpu(stack, said.append, count=2)
+        assert held.environment["CUDA_VISIBLE_DEVICES"] == "1,0" and len(held.descriptors) == len(held.gpus) == 2
+    with ExitStack() as stack, pytest.raises(ConfigError, match="3 GPUs are wanted and 2 are visible"):
+        take_gpu(stack, said.append, count=3)
+
+
+def raise_after(said: list[str], text: str) -> None:
+    said.append(text)
+    raise InterruptedError
 
 
 def test_memory_that_the_driver_does_not_tell(machine: Callable[..., Path]) -> None:
