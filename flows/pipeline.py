@@ -95,6 +95,7 @@ def grpo_pipeline(
         "contract": contract,
         "data": data,
         "preflight": preflight,
+        "parallel": parallel,
         "sft": sft,
         "gate": gate,
         "grpo": grpo,
