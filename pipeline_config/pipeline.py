@@ -100,12 +100,14 @@ class PipelineConfig(Section):
                 f"grpo.max_completion_length = {self.grpo.max_completion_length} leaves no room for a prompt in "
                 f"model.max_context = {self.model.max_context}"
             )
-        longest = self.evaluation.max_new_tokens
-        if longest is not None and longest >= self.model.max_context:
-            raise ValueError(
-                f"evaluation.max_new_tokens = {longest} leaves no room for a prompt in "
-                f"model.max_context = {self.model.max_context}"
-            )
+        limits = {"evaluation": self.evaluation.max_new_tokens}
+        limits |= {f"evaluation.sets[{i}]": one.max_new_tokens for i, one in enumerate(self.evaluation.sets)}
+        for name, longest in limits.items():
+            if longest is not None and longest >= self.model.max_context:
+                raise ValueError(
+                    f"{name}.max_new_tokens = {longest} leaves no room for a prompt in "
+                    f"model.max_context = {self.model.max_context}"
+                )
         if self.sft.max_length > self.model.max_context:
             raise ValueError(
                 f"sft.max_length = {self.sft.max_length} is above model.max_context = {self.model.max_context}"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pipeline_config.base import Section
 
 Operation = Literal["+", "-", "*", "/"]
-Layout = Literal["columns", "gsm8k", "openmath", "dapo"]
+Layout = Literal["columns", "gsm8k", "math", "aime", "openmath", "dapo"]
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -254,6 +254,7 @@ KNOWN_DATASETS: dict[str, KnownDataset] = {
     ),
     "HuggingFaceH4/aime_2024": KnownDataset(layout="columns", columns=_AIME),
     "MathArena/aime_2024_I": KnownDataset(layout="columns", columns=_AIME),
+    "opencompass/AIME2025": KnownDataset(layout="aime", config="AIME2025-I", split="test"),
 }
 """Hub data sets whose layout is built in."""
 
@@ -276,4 +277,4 @@ def has_working(source: FileSource | HubSource) -> bool:
     layout = layout_of(source)
     if layout == "columns":
         return columns_of(source).working is not None
-    return layout != "dapo"
+    return layout not in ("dapo", "aime")

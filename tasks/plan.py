@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
-from tasks.chain import NAMES, names_of, stages_for
+from tasks.chain import CHAIN, NAMES, names_of, stages_for
 from tasks.errors import ConfigError, StoreError
 from tasks.stage import Stage, all_terms, stored, why
 from tasks.storage import RUN_ID, find_run
@@ -67,17 +67,23 @@ def select(
             f"--stop-after {stop_after} comes before --start-from {start_from}",
             fix=f"the order is {', '.join(NAMES)}",
         )
-    forced = frozenset(name for text in force for name in names_of(text) if order[name] >= first)
+    evaluates = any(stage.package == "evaluate" and first <= order[stage.name] <= last for stage in CHAIN)
+
+    def before(name: str) -> bool:
+        # The evaluation's sets stand before training, but belong to the evaluation: they follow the configuration.
+        return order[name] < first and not (name == "evaluation_sets" and evaluates)
+
+    forced = frozenset(name for text in force for name in names_of(text) if not before(name))
     stages = tuple(stage for stage in stages_for(config) if order[stage.name] <= last)
     given = _resumed(resume_from, store) if resume_from else {}
     if start_from:
-        given = {name: manifest for name, manifest in given.items() if order[name] < first}
+        given = {name: manifest for name, manifest in given.items() if before(name)}
         same = _reusable(config, store, stages, given)
-        for name in needed_before(stages, first):
+        for name in needed_before(stages, before):
             if name not in given:
                 manifest = same[name] if name in same else store.find(f"{name}:latest")
                 given = {**lineage(manifest, store), **given}
-        stages = tuple(stage for stage in stages if order[stage.name] >= first or stage.name in given)
+        stages = tuple(stage for stage in stages if not before(stage.name) or stage.name in given)
     _check_given(stages, given, store)
     return Selection(stages, given, forced - given.keys())
 
@@ -125,11 +131,11 @@ def _check_given(stages: Sequence[Stage], given: Mapping[str, Manifest], store: 
             )
 
 
-def needed_before(stages: Sequence[Stage], first: int) -> list[str]:
-    """Stages before position `first` whose artifacts the stages from there on read."""
+def needed_before(stages: Sequence[Stage], before: Callable[[str], bool]) -> list[str]:
+    """Stages before the start whose artifacts the stages from there on read, the latest first."""
     order = {name: i for i, name in enumerate(NAMES)}
-    later = [stage for stage in stages if order[stage.name] >= first]
-    needed = {parent for stage in later for parent in stage.parents if order[parent] < first}
+    later = [stage for stage in stages if not before(stage.name)]
+    needed = {parent for stage in later for parent in stage.parents if before(parent)}
     return sorted(needed, key=order.__getitem__, reverse=True)
 
 

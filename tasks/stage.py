@@ -54,6 +54,8 @@ class Stage:
         libraries: distributions whose version is a term.
         computes: needs the GPU, when there is one.
         backend: which library trains; read by the stage process before its first import.
+        earlier: given the terms and what is stored of this stage, earlier artifacts that parts of the result may be
+            taken from, by the name under which the stage process finds them among its inputs. A forced stage gets none.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Stage:
     libraries: tuple[str, ...] = ()
     computes: bool = True
     backend: Callable[[PipelineConfig], str] = field(default=lambda config: "none")
+    earlier: Callable[[Mapping[str, Any], Sequence[Manifest]], dict[str, Manifest]] | None = None
 
 
 @dataclass(frozen=True)
@@ -227,16 +230,24 @@ def _make(
     force: bool,
 ) -> Manifest:
     prepare(work, settings.run_id, start_over=force)
+    earlier = {} if force else _earlier(stage, terms, settings.store)
     draft = finished(work)
     while draft is None:
         try:
-            draft = _run_process(stage, settings, parents, terms, key, work, held)
+            draft = _run_process(stage, settings, parents, terms, key, work, held, earlier)
         except StartAgain as again:
             # The stage bounds how often: each time it has written down one more change to its settings.
             settings.warn(f"{stage.name}: {again.message}")
     manifest = settings.store.commit(draft, work / "out", replace=force)
     shutil.rmtree(work, ignore_errors=True)
     return manifest
+
+
+def _earlier(stage: Stage, terms: Mapping[str, Any], store: Store) -> dict[str, Manifest]:
+    """Whole earlier artifacts that the stage may take parts from; a damaged one is as good as none."""
+    found = stage.earlier(terms, list(store.list(stage.name))) if stage.earlier else {}
+    whole = {key: not store.verify(m, deep=True) for key, m in {m.fingerprint: m for m in found.values()}.items()}
+    return {name: manifest for name, manifest in found.items() if whole[manifest.fingerprint]}
 
 
 def _run_process(
@@ -247,11 +258,13 @@ def _run_process(
     key: str,
     work: Path,
     held: Held,
+    earlier: Mapping[str, Manifest],
 ) -> ManifestDraft:
     """Run the stage's process once, and describe what it left in out/."""
     config = settings.config
     attempts = count_attempt(work)
-    inputs = {name: str(settings.store.local_folder(parents[name])) for name in stage.parents}
+    used = {name: parents[name] for name in stage.parents} | dict(earlier)
+    inputs = {name: str(settings.store.local_folder(manifest)) for name, manifest in used.items()}
     spec = write_spec(
         StageSpec(
             stage=stage.package,

@@ -27,6 +27,7 @@ WEIGHTS = ("model/config.json", "model/model.safetensors", "adapter/adapter_mode
 FILES = {
     "model": ("model/config.json", "model/model.safetensors"),
     "dataset": ("sft.parquet", "train.parquet", "gate.parquet", "eval.parquet", "stats.json"),
+    "evaluation_sets": ("sets/held_out.parquet", "overlap/held_out.jsonl", "sets.json"),
     "sft": (*WEIGHTS, "metrics.jsonl"),
     "format_gate": ("gate.json", "samples.jsonl"),
     "grpo": (*WEIGHTS, "metrics.jsonl", "rollouts.jsonl"),

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Literal
 
 from pipeline_config.data import DataConfig
-from pipeline_config.sources import AnySource, FileSource, HubSource
+from pipeline_config.sources import AnySource, FileSource, HubSource, SumSource
 from tasks.dataset.generators import GeneratorSource, generate
 from tasks.dataset.layouts import BadRow
 from tasks.dataset.pools import Entry, Pools
@@ -47,6 +47,43 @@ def build(data: DataConfig, ruler: Ruler, limits: Limits, progress: Callable[[in
     return _Builder(data, ruler, limits, progress or (lambda done, total: None)).build()
 
 
+def build_set(
+    source: AnySource,
+    rows: int | Literal["all"],
+    name: str,
+    data: DataConfig,
+    ruler: Ruler,
+    limits: Limits,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[list[Entry], dict[str, Any]]:
+    """(problems, counts) of an evaluation set that stands beside the held-out one.
+
+    It is taken whole, whatever training uses; only of a generator, whose contents training may draw too, the held-out
+    share. Which rows and their order depend on nothing but their content, so that the set is the same in every run.
+
+    Args:
+        name: of the source in the configuration, for messages.
+        data: read for `holdout_share` and `on_long_prompt` only.
+
+    Raises:
+        DataError: as `build`.
+    """
+    alone = DataConfig(
+        train=(SumSource(),),
+        eval=(source,),
+        eval_rows=rows,
+        holdout_share=data.holdout_share,
+        on_long_prompt=data.on_long_prompt,
+    )
+    builder = _Builder(alone, ruler, limits, progress or (lambda done, total: None))
+    builder.pools = Pools(alone, builder.alive)
+    request = Request("eval", source, None if rows == "all" else rows, name, fewer=f"lower {name}.problems")
+    builder.total = request.count or 0
+    kept = builder.select(request)
+    report = source_report(request, builder.pools, len(kept))
+    return sorted(kept, key=lambda row: unit_hash("order", "evaluation", row[0])), report
+
+
 def quotas(total: int | Literal["all"], shares: list[float]) -> list[int | None]:
     """Rows from each source in proportion to its share (largest remainders); None, everything, for `all`."""
     if total == "all":
@@ -74,6 +111,8 @@ class _Builder:
     """Content -> the first table that took it."""
     lengths: dict[str, int] = field(default_factory=dict)
     done: int = 0
+    total: int = 0
+    pools: Pools = field(init=False)
 
     def build(self) -> Built:
         data = self.data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ _CHECK = "check the url of this source, and that it can be read from this machin
 
 
 def source_identities(data: DataConfig) -> list[Any]:
+    """`identities_of` everything that the tables are made from."""
+    return identities_of((*data.train, *data.sft_sources, *data.eval_sources))
+
+
+def identities_of(sources: Iterable[AnySource]) -> list[Any]:
     """One entry per distinct file or hub source: content digest of a local file, ETag or checksum of a remote one, digests
     of the files of a local folder, revision of a hub set.
 
@@ -28,9 +34,7 @@ def source_identities(data: DataConfig) -> list[Any]:
         DataError: a file is missing or cannot be read.
         Retryable: the connection to a remote one failed.
     """
-    found = {
-        repr(entry): entry for entry in map(_identity, (*data.train, *data.sft_sources, *data.eval_sources)) if entry
-    }
+    found = {repr(entry): entry for entry in map(_identity, sources) if entry}
     return [entry for _, entry in sorted(found.items())]
 
 

@@ -38,7 +38,13 @@ def needed_columns(source: FileSource | HubSource) -> list[str]:
         columns = columns_of(source)
         names = [columns.question, columns.answer] + ([columns.working] if columns.working else [])
         return list(dict.fromkeys(names))
-    return {"gsm8k": ["question", "answer"], "openmath": ["problem", "expected_answer"], "dapo": ["prompt"]}[layout]
+    return {
+        "gsm8k": ["question", "answer"],
+        "math": ["problem", "answer"],
+        "aime": ["answer"],
+        "openmath": ["problem", "expected_answer"],
+        "dapo": ["prompt"],
+    }[layout]
 
 
 def rule_for(source: FileSource | HubSource) -> RowRule:
@@ -46,11 +52,13 @@ def rule_for(source: FileSource | HubSource) -> RowRule:
     layout: Layout = layout_of(source)
     if layout == "gsm8k":
         return gsm8k_row
-    if layout == "dapo":
-        return dapo_row
+    if layout in ("dapo", "aime"):
+        return dapo_row if layout == "dapo" else aime_row
     keep = source.think == "keep"
     if layout == "openmath":
         return lambda row: openmath_row(row, keep)
+    if layout == "math":
+        return lambda row: math_row(row, keep)
     columns = columns_of(source)
     return lambda row: columns_row(row, columns, keep)
 
@@ -81,6 +89,18 @@ def gsm8k_row(row: Row) -> tuple[str, str, str]:
     if match is None:
         raise BadRow("no_gold", "no gold: the last line of the answer is not `#### N`", "answer")
     return question_of(row, "question"), match.group(1), _CALCULATOR.sub("", answer[: match.start()]).strip()
+
+
+def math_row(row: Row, keep_thoughts: bool = True) -> tuple[str, str, str]:
+    """MATH and MATH-500: `problem`, `answer` (LaTeX), and `solution` where there is one."""
+    working = strip_think(text_of(row, "solution", empty_ok=True), keep_thoughts) if "solution" in row else ""
+    return question_of(row, "problem"), gold_of(row, "answer"), working
+
+
+def aime_row(row: Row) -> tuple[str, str, str]:
+    """The shapes in which AIME is published: `problem` or `question`, and an `answer` that is a number or a text, perhaps
+    padded with zeros."""
+    return question_of(row, "problem" if "problem" in row else "question"), gold_of(row, "answer"), ""
 
 
 def openmath_row(row: Row, keep_thoughts: bool = True) -> tuple[str, str, str]:

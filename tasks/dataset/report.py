@@ -57,7 +57,8 @@ _FIXES = {
 @dataclass
 class Request:
     """Rows of one source for one table: `count` of them (None: all), the configuration's name of the source, and what
-    was dropped on the way. `drawn` counts the items that a generator made, `useful` those that went on towards the table."""
+    was dropped on the way. `drawn` counts the items that a generator made, `useful` those that went on towards the table.
+    `fewer` says how to ask for fewer rows; empty: the usual setting of the table."""
 
     role: Role
     source: AnySource
@@ -66,6 +67,7 @@ class Request:
     dropped: Counter[str] = field(default_factory=Counter)
     drawn: int = 0
     useful: int = 0
+    fewer: str = ""
 
     def reading(self, pools: Pools) -> tuple[int, Counter[str]]:
         """Rows read (or items drawn), and those dropped before any table was filled."""
@@ -81,7 +83,7 @@ def too_few(request: Request, pools: Pools, kept: int) -> DataError:
     reasons.update(request.dropped)
     lost = [f"{n} {REASONS.get(key, key.replace('_', ' '))}" for key, n in reasons.most_common() if n]
     asked = "rows" if request.count is None else f"{request.count} rows"
-    fixes = [_ROWS[request.role]] if request.count else []
+    fixes = [request.fewer or _ROWS[request.role]] if request.count else []
     fixes += [_FIXES[key] for key, n in reasons.most_common() if n and key in _FIXES][:2]
     return DataError(
         f"{request.role} needs {asked}, but of {read} only {kept} are left: {'; '.join(lost) or 'there are no more'}",

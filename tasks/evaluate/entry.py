@@ -1,20 +1,29 @@
-"""Evaluation: one model on the frozen held-out problems, greedily and, if asked, sampled.
+"""Evaluation: one model on every set of problems, greedily and, if asked, sampled, under a frozen spec.
 
-Runs in the stage process, once per model. Output: items.jsonl (one row a problem), scores.json and, when it
-samples, samples.parquet (one row a sampled completion).
+Runs in the stage process, once per model. Output for the held-out set: items.jsonl (one row a problem) and, when it
+samples, samples.parquet (one row a sampled completion); the same below sets/<name>/ for the other sets; scores.json for
+all. What an earlier artifact of the same stage holds for the same model and spec is taken over, not sampled again.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_config.evaluation import HELD_OUT
+from pipeline_config.pipeline import PipelineConfig
 from tasks.contract.prompts import encode_prompt
 from tasks.evaluate.items import make_item
+from tasks.evaluate.plan import SetPlan, plan_of
 from tasks.evaluate.scores import score
+from tasks.evaluate.spec import make_spec
 from tasks.models import model_folder
 from tasks.process.context import StageContext, StageResult
 from tasks.sampling.sampler import Sampler, SamplingSettings
@@ -29,39 +38,109 @@ def folder_of(ctx: StageContext) -> Path:
     return model_folder(ctx.inputs["model"], ctx.config.model.source, ctx.config.model.revision)
 
 
+@dataclass
+class Model:
+    """The model under evaluation; its weights are loaded when the first completion is asked for."""
+
+    folder: Path
+    config: PipelineConfig
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return load_tokenizer(self.folder, self.config)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return Sampler(self.folder, self.tokenizer, self.config)
+
+
 def run(ctx: StageContext) -> StageResult:
-    """Complete every problem and score it."""
-    config, settings = ctx.config, ctx.config.evaluation
-    folder = folder_of(ctx)
-    tokenizer = load_tokenizer(folder, config)
-    rows = pq.read_table(ctx.inputs["dataset"] / "eval.parquet").to_pylist()[: settings.problems]
-    prompts = [encode_prompt(tokenizer, config.contract, row["question"]) for row in rows]
-    sampler = Sampler(folder, tokenizer, config)
-    limit = settings.max_new_tokens or config.grpo.max_completion_length
+    """Complete and score every problem of every set."""
+    model = Model(folder_of(ctx), ctx.config)
+    scores: dict[str, Any] = {}
+    engines: dict[str, str] = {}
+    for one in plan_of(ctx.config):
+        scores[one.name], engines[one.name] = evaluate_set(ctx, model, one)
+    result = {**scores.pop(HELD_OUT), "sets": scores}
+    (ctx.out / "scores.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    reused = [name for name, engine in engines.items() if engine == "taken over"]
+    notes = [f"{', '.join(reused)}: taken over from an earlier evaluation of this model"] if reused else []
+    return StageResult(metrics=result, effective_config={"rollout_engine": engines}, notes=notes)
+
+
+def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[str, Any], str]:
+    """(scores with their spec, the engine that wrote the completions) of one set."""
+    config, sets = ctx.config, ctx.inputs["evaluation_sets"]
+    rows = pq.read_table(sets / "sets" / f"{one.name}.parquet").to_pylist()
+    overlap = {row["id"]: row for row in read_rows(sets / "overlap" / f"{one.name}.jsonl")}
+    spec = make_spec(
+        rows,
+        config.contract,
+        model.tokenizer.chat_template or "",
+        max_new_tokens=one.max_new_tokens,
+        max_context=config.model.max_context,
+        samples=one.samples,
+        sampler=one.sampler,
+        seed=config.evaluation.seed,
+    )
+    out = ctx.out if one.name == HELD_OUT else ctx.out / "sets" / one.name
+    out.mkdir(parents=True, exist_ok=True)
+    items = take_over(ctx, one.name, spec["digest"], out)
+    engine = "taken over"
+    if items is None:
+        items, samples = complete(ctx, model, one, rows)
+        engine = model.sampler.name
+        if samples:
+            pq.write_table(pa.Table.from_pylist(samples), out / "samples.parquet", compression="zstd")
+    for item in items:
+        found = overlap[item["id"]]
+        item |= {"overlap": found["overlap"], "contaminated": found["contaminated"]}
+    with (out / "items.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+    scores = {**score(items, one.samples), "spec": spec}
+    strict = scores["strict"]
+    ctx.log(f"{one.name}: strict {strict['rate']:.1%} [{strict['low']:.1%}, {strict['high']:.1%}], n = {strict['n']}")
+    return scores, engine
+
+
+def complete(
+    ctx: StageContext, model: Model, one: SetPlan, rows: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(items, rows of sampled completions) of one set, by the model."""
+    prompts = [encode_prompt(model.tokenizer, ctx.config.contract, row["question"]) for row in rows]
+    seed = ctx.config.evaluation.seed
 
     def show(done: int, total: int) -> None:
-        ctx.progress(done, total, "evaluating")
+        ctx.progress(done, total, f"evaluating {one.name}")
 
-    greedy = sampler.sample(prompts, SamplingSettings(0.0, limit, seed=ctx.seed), show)
+    greedy = model.sampler.sample(prompts, SamplingSettings(0.0, one.max_new_tokens, seed=seed), show)
     sampled = None
-    if settings.samples:
-        grpo = config.grpo
-        sampled = sampler.sample(
-            prompts,
-            SamplingSettings(
-                grpo.temperature, limit, settings.samples, grpo.top_p, grpo.top_k, grpo.min_p, seed=ctx.seed
-            ),
-            show,
-        )
+    if one.samples:
+        settings = SamplingSettings(**one.sampler, max_new_tokens=one.max_new_tokens, n=one.samples, seed=seed)
+        sampled = model.sampler.sample(prompts, settings, show)
     items, samples = [], []
     for i, row in enumerate(rows):
-        item, drawn = make_item(row, greedy[i][0], sampled[i] if sampled else [], config.contract)
+        item, drawn = make_item(row, greedy[i][0], sampled[i] if sampled else [], ctx.config.contract)
         items.append(item)
         samples += drawn
-    scores = score(items, settings.samples)
-    with (ctx.out / "items.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
-    if samples:
-        pq.write_table(pa.Table.from_pylist(samples), ctx.out / "samples.parquet", compression="zstd")
-    (ctx.out / "scores.json").write_text(json.dumps(scores, indent=1), encoding="utf-8")
-    return StageResult(metrics=scores, effective_config={"rollout_engine": sampler.name}, notes=[])
+    return items, samples
+
+
+def take_over(ctx: StageContext, name: str, digest: str, out: Path) -> list[dict[str, Any]] | None:
+    """Items of an earlier artifact, if it scored this model on this set under this very spec."""
+    earlier = ctx.inputs.get(f"earlier/{name}")
+    if earlier is None:
+        return None
+    scores = json.loads((earlier / "scores.json").read_text(encoding="utf-8"))
+    found = scores if name == HELD_OUT else scores["sets"][name]
+    folder = earlier if name == HELD_OUT else earlier / "sets" / name
+    if found["spec"]["digest"] != digest:
+        return None
+    if (folder / "samples.parquet").exists():
+        shutil.copyfile(folder / "samples.parquet", out / "samples.parquet")
+    return read_rows(folder / "items.jsonl")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSON lines file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

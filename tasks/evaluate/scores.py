@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from pipeline_config.evaluation import HELD_OUT
 from tasks.evaluate.behaviour import totals
 from tasks.statistics import (
     detectable_gain,
@@ -90,6 +91,12 @@ def _accuracies(items: Sequence[Item], samples: int) -> dict[str, Any]:
             for k in ks_of(samples)
         }
     return found
+
+
+def sets_of(scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Scores by name of the set, the held-out one first, of what an evaluation stage reports."""
+    held_out = {key: value for key, value in scores.items() if key != "sets"}
+    return {HELD_OUT: held_out, **scores.get("sets", {})}
 
 
 def compare(before: Sequence[Item], after: Sequence[Item], alpha: float = ALPHA) -> dict[str, Any]:

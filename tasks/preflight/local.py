@@ -8,7 +8,7 @@ from pathlib import Path
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import template_terms
-from tasks.dataset.identity import source_identities
+from tasks.dataset.identity import identities_of, source_identities
 from tasks.errors import StoreError
 from tasks.models.resolve import check_source
 
@@ -44,3 +44,4 @@ def check_before_start(config: PipelineConfig, store: Store) -> None:
     check_source(config.model.source, config.model.trust_remote_code)
     template_terms(config)
     source_identities(config.data)
+    identities_of(one.source for one in config.evaluation.sets)

@@ -36,7 +36,7 @@ Entry = Callable[[StageContext], StageResult]
 
 ENTRIES: dict[str, str] = {
     name: f"tasks.{name}.entry"
-    for name in ("model", "dataset", "preflight", "sft", "format_gate", "grpo", "evaluate", "export")
+    for name in ("model", "dataset", "preflight", "evaluation_sets", "sft", "format_gate", "grpo", "evaluate", "export")
 }
 """Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
 

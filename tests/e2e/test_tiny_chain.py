@@ -23,6 +23,7 @@ STAGES = [
     "model",
     "dataset",
     "preflight",
+    "evaluation_sets",
     "sft",
     "format_gate",
     "grpo",

@@ -22,7 +22,7 @@ NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
 """The preflight depends on nearly everything, and nothing on it."""
 EVALUATIONS = {"evaluate_base", "evaluate_sft", "evaluate_grpo"}
 ALL = set(NAMES)
-COMPUTING = ALL - {"model", "dataset", "export"}
+COMPUTING = ALL - {"model", "dataset", "evaluation_sets", "export"}
 
 
 def terms_of(config: PipelineConfig, parents: dict[str, Manifest]) -> dict[str, Any]:
@@ -64,9 +64,9 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("seed=1", ALL),
         ("model.revision=abc", {"model"}),
         ("model.dtype=bfloat16", COMPUTING),
-        ("model.max_context=300", ALL - {"model", "sft"}),
-        ("contract.system_prompt=Think.", ALL - {"model"}),
-        ("contract.answer_end=</ANSWER>", ALL - {"model"}),
+        ("model.max_context=300", ALL - {"model", "sft", "evaluation_sets"}),
+        ("contract.system_prompt=Think.", ALL - {"model", "evaluation_sets"}),
+        ("contract.answer_end=</ANSWER>", ALL - {"model", "evaluation_sets"}),
         ("data.sft_rows=10", {"dataset"}),
         ("data.seed=1", {"dataset"}),
         ("sft.learning_rate=2e-3", {"sft"}),
@@ -83,9 +83,10 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("grpo.watchdog=warn", {"grpo"}),  # it then takes no remedy
         ("grpo.rewards.format_weight=0.1", {"format_gate", "grpo"}),
         ("grpo.temperature=0.9", {"format_gate", "grpo", *EVALUATIONS}),
-        ("grpo.max_completion_length=60", ALL - {"model", "sft"}),
-        ("evaluation.problems=10", EVALUATIONS),
+        ("grpo.max_completion_length=60", ALL - {"model", "sft", "evaluation_sets"}),
         ("evaluation.samples=4", EVALUATIONS),
+        ("evaluation.seed=4", EVALUATIONS),
+        ("evaluation.overlap.ngram=5", {"evaluation_sets"}),
         ("evaluation.max_new_tokens=70", {"dataset", "export", *EVALUATIONS}),
         ("export.formats=[f16]", {"export"}),
         ("vllm.enabled=off", {"format_gate", "grpo", *EVALUATIONS}),
@@ -170,6 +171,66 @@ def test_lora_settings_count_where_an_adapter_is_trained(reruns: Any) -> None:
     assert reruns("grpo.lora.alpha=8", start=lora) == {"grpo"}
 
 
+def evaluation_terms(parents: dict[str, Manifest], *overrides: str) -> dict[str, Any]:
+    """Terms of the sets' stage and of one evaluation behind it, for a configuration with one more set."""
+    source = "{kind: generated, problem: sum, max_operand: 999}"
+    config = load_config(
+        "tiny", overrides=[f"evaluation.sets=[{{name: other, source: {source}, problems: 5}}]", *overrides]
+    )
+    sets = next(stage for stage in CHAIN if stage.name == "evaluation_sets")
+    terms = all_terms(sets, config, parents)
+    entry = parents["evaluation_sets"].files[0]
+    files = ("sets/held_out.parquet", "overlap/held_out.jsonl", "sets/other.parquet", "overlap/other.jsonl")
+    made = complete(
+        parents["evaluation_sets"].model_copy(update={"terms": terms}),
+        [entry.model_copy(update={"path": path}) for path in files],
+    )
+    evaluate = next(stage for stage in CHAIN if stage.name == "evaluate_sft")
+    return {"evaluation_sets": terms, "evaluate": all_terms(evaluate, config, {**parents, "evaluation_sets": made})}
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("evaluation.problems=10", {"evaluation_sets", "evaluate"}),
+        ("grpo.max_completion_length=60", {"evaluation_sets", "evaluate"}),
+        ("model.max_context=300", {"evaluation_sets", "evaluate"}),
+        ("contract.system_prompt=Think.", {"evaluation_sets", "evaluate"}),
+        ("data.on_long_prompt=drop", {"evaluation_sets"}),
+        ("data.sft_rows=10", set()),
+        ("grpo.learning_rate=1e-6", set()),
+    ],
+)
+def test_what_concerns_a_further_evaluation_set(
+    parents: dict[str, Manifest], override: str, expected: set[str]
+) -> None:
+    before, after = evaluation_terms(parents), evaluation_terms(parents, override)
+    changed = {name for name in before if before[name] != after[name]}
+    # The number of held-out problems acts through the file that the sets' stage writes; here it stays the same.
+    assert changed == (expected - {"evaluate"} if override == "evaluation.problems=10" else expected)
+
+
+def test_a_further_set_is_beside_the_held_out_one(base: PipelineConfig, parents: dict[str, Manifest]) -> None:
+    evaluate = next(stage for stage in CHAIN if stage.name == "evaluate_sft")
+    alone = all_terms(evaluate, base, parents)
+    both = evaluation_terms(parents)["evaluate"]
+    assert both["sets"].keys() == {"held_out", "other"}
+    assert {key: value for key, value in both.items() if key != "sets"} == {
+        key: value for key, value in alone.items() if key != "sets"
+    }
+
+
+def test_training_does_not_read_the_evaluation_sets() -> None:
+    readers = {stage.name for stage in CHAIN if "evaluation_sets" in stage.parents}
+    assert readers == EVALUATIONS
+
+
+def test_sets_of_another_configuration_are_not_evaluated(base: PipelineConfig, parents: dict[str, Manifest]) -> None:
+    other = parents["evaluation_sets"].model_copy(update={"terms": {"sets": [{"name": "other"}], "problems": 400}})
+    with pytest.raises(ConfigError, match="not those of this configuration"):
+        terms_of(base, {**parents, "evaluation_sets": other})
+
+
 def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:
     assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == {"format_gate", "grpo"}
 
@@ -180,10 +241,13 @@ def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None
         ("model", "stage.log", set()),
         ("model", "model/model.safetensors", {"dataset", "sft", "evaluate_base"}),
         ("dataset", "stats.json", set()),
-        ("dataset", "sft.parquet", {"sft"}),
+        ("dataset", "sft.parquet", {"sft", "evaluation_sets"}),
         ("dataset", "gate.parquet", {"format_gate"}),
-        ("dataset", "train.parquet", {"grpo"}),
-        ("dataset", "eval.parquet", {*EVALUATIONS, "export"}),
+        ("dataset", "train.parquet", {"grpo", "evaluation_sets"}),
+        ("dataset", "eval.parquet", {"evaluation_sets", "export"}),
+        ("evaluation_sets", "sets.json", set()),
+        ("evaluation_sets", "sets/held_out.parquet", EVALUATIONS),
+        ("evaluation_sets", "overlap/held_out.jsonl", EVALUATIONS),
         ("sft", "metrics.jsonl", set()),
         ("sft", "adapter/adapter_model.safetensors", set()),
         ("sft", "model/model.safetensors", {"format_gate", "grpo", "evaluate_sft"}),
@@ -255,7 +319,7 @@ def test_a_chat_template_counts_by_its_content(reruns: Any, tmp_path: Path) -> N
     path = tmp_path / "template.jinja"
     path.write_text("one")
     start = [f"model.chat_template={path}"]
-    assert reruns(f"model.chat_template={path}") == ALL - {"model"}
+    assert reruns(f"model.chat_template={path}") == ALL - {"model", "evaluation_sets"}
     copy = tmp_path / "copy.jinja"
     copy.write_text("one")
     assert reruns(f"model.chat_template={copy}", start=start) == set()

@@ -46,7 +46,7 @@ def test_an_empty_store(chain_store: Store) -> None:
     assert list(found) == list(NAMES)
     assert found["model"].action == "run" and found["model"].reason == "nothing stored yet"
     assert found["dataset"] == Step("dataset", "wait", "its input model is made first", None)
-    assert found["evaluate_grpo"].reason == "its input grpo, dataset is made first"
+    assert found["evaluate_grpo"].reason == "its input grpo, evaluation_sets is made first"
 
 
 def test_all_is_stored(chain_store: Store, make_chain: Any) -> None:
@@ -120,10 +120,11 @@ def test_stages_that_are_switched_off(chain_store: Store, make_chain: Any) -> No
 
 
 def test_stop_after(chain_store: Store) -> None:
-    assert list(actions(TINY, chain_store, stop_after="sft")) == ["model", "dataset", "sft"]
+    until_sft = ["model", "dataset", "evaluation_sets", "sft"]
+    assert list(actions(TINY, chain_store, stop_after="sft")) == until_sft
     assert list(actions(TINY, chain_store, stop_after="evaluate")) == list(NAMES[:-1])
     without = configured("gate.enabled=false")
-    assert list(actions(without, chain_store, stop_after="format_gate")) == ["model", "dataset", "sft"]
+    assert list(actions(without, chain_store, stop_after="format_gate")) == until_sft
 
 
 def test_force(chain_store: Store, make_chain: Any) -> None:
@@ -141,6 +142,7 @@ def test_start_from_takes_what_is_stored(chain_store: Store, make_chain: Any) ->
     assert {name: step.action for name, step in found.items()} == {
         "model": "given",
         "dataset": "given",
+        "evaluation_sets": "reuse",
         "sft": "given",
         "grpo": "run",
         "evaluate_base": "reuse",
@@ -169,6 +171,20 @@ def test_start_from_with_stop_after_needs_only_what_it_reads(chain_store: Store,
     chain_store.remove(made["model"])
     found = actions(TINY, chain_store, start_from="grpo", stop_after="grpo")
     assert found == {"dataset": "given", "sft": "given", "grpo": "run"}
+
+
+def test_the_evaluation_sets_follow_the_configuration(chain_store: Store, make_chain: Any) -> None:
+    """They stand before training, and no later start takes those of another configuration; none needs them in vain."""
+    make_chain(TINY)
+    changed = configured("evaluation.problems=10")
+    for start in ("sft", "grpo", "evaluate", "evaluate_grpo"):
+        found = actions(changed, chain_store, start_from=start)
+        assert (found["evaluation_sets"], found["evaluate_grpo"]) == ("run", "wait")
+        assert found["dataset"] == "given"
+    assert "evaluation_sets" not in actions(changed, chain_store, start_from="grpo", stop_after="grpo")
+    assert actions(changed, chain_store, start_from="export")["export"] == "reuse"
+    with pytest.raises(ConfigError, match="add --start-from evaluate"):
+        steps(changed, chain_store, resume_from="evaluation_sets:latest")
 
 
 def test_start_from_nothing(chain_store: Store) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,25 @@ def test_runs_with_homes_of_their_own_share_a_store(bench: Any, tmp_path: Path) 
         outcome = execute(fake.ONE, type(settings)(settings.config, bench.store, "r", log=go, warn=go), {})
         assert first.wait(60) == 0
     assert outcome.reused and "held by" in elsewhere.lines[0]
+
+
+def test_a_stage_may_take_parts_from_its_earlier_artifacts(bench: Any) -> None:
+    """The stage process finds them among its inputs; a damaged one is not offered, and a forced stage gets none."""
+
+    def earlier(terms: Any, known: Any) -> dict[str, Any]:
+        return {"earlier/part": max(known, key=lambda manifest: manifest.finished_at)} if known else {}
+
+    stage = replace(fake.ONE, earlier=earlier)
+
+    def value(force: bool = False, **changed: Any) -> str:
+        settings = bench.settings(**changed)
+        manifest = execute(stage, settings, {}, force=force).manifest
+        return str((bench.store.local_folder(manifest) / "value.txt").read_text())
+
+    first = value(grpo__beta=0.1)
+    assert first == "beta 0.1 of []"
+    assert value(grpo__beta=0.2) == f"beta 0.2 of {[('earlier/part', first)]}"
+    assert value(grpo__beta=0.2, force=True) == "beta 0.2 of []"
+    newest = max(bench.store.list("one"), key=lambda manifest: manifest.finished_at)
+    (bench.store.local_folder(newest) / "value.txt").write_text("changed by hand")
+    assert value(grpo__beta=0.3) == "beta 0.3 of []"

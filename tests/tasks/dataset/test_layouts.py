@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_config.sources import Columns, FileSource, HubSource
+from tasks.contract.answers import same_answer
 from tasks.dataset.layouts import (
     BadRow,
     columns_row,
@@ -217,7 +218,7 @@ NAMES = ("question", "answer", "prompt", "solution", "problem", "expected_answer
 
 @given(
     ANY_JSON | st.dictionaries(st.sampled_from(NAMES), CELLS),
-    st.sampled_from(["gsm8k", "openmath", "dapo", "columns"]),
+    st.sampled_from(["gsm8k", "math", "aime", "openmath", "dapo", "columns"]),
 )
 def test_any_row_is_a_problem_or_a_bad_row(row: object, layout: Any) -> None:
     columns = Columns(answer="reward_model.ground_truth", working="answer") if layout == "columns" else None
@@ -245,6 +246,26 @@ def test_rules_and_needed_columns_of_the_known_sets() -> None:
         source = HubSource(dataset=name)
         assert needed_columns(source) == columns
         assert rule_for(source)(json.loads(json.dumps(row)))[1] == gold
+
+
+def test_math_with_and_without_a_solution() -> None:
+    rule = rule_for(FileSource(url="math.jsonl", layout="math"))
+    assert rule({"problem": "1 + 1?", "answer": "2", "solution": "It is $2$."}) == ("1 + 1?", "2", "It is $2$.")
+    assert rule({"problem": "1 + 1?", "answer": 2}) == ("1 + 1?", "2", "")
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"id": 901, "problem": "n?", "solution": "...", "answer": "036", "year": "2024"}, "036"),
+        ({"problem_idx": 1, "problem": "n?", "answer": 36}, "36"),
+        ({"question": "n?", "answer": "36"}, "36"),
+        ({"question": "n?", "answer": 36}, "36"),
+    ],
+)
+def test_aime_in_all_its_shapes(row: dict[str, Any], gold: str) -> None:
+    found = rule_for(FileSource(url="aime.jsonl", layout="aime"))(row)
+    assert found == ("n?", gold, "") and same_answer(gold, "36")
 
 
 def test_a_problem_knows_where_it_comes_from() -> None:
