@@ -58,18 +58,19 @@ def run(ctx: StageContext) -> StageResult:
     """Complete and score every problem of every set."""
     model = Model(folder_of(ctx), ctx.config)
     scores: dict[str, Any] = {}
-    engines: dict[str, str] = {}
+    taken: list[str] = []
     for one in plan_of(ctx.config):
-        scores[one.name], engines[one.name] = evaluate_set(ctx, model, one)
+        scores[one.name], taken_over = evaluate_set(ctx, model, one)
+        taken += [one.name] * taken_over
+    engines = {name: found["engine"] for name, found in scores.items()}
     result = {**scores.pop(HELD_OUT), "sets": scores}
     (ctx.out / "scores.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
-    reused = [name for name, engine in engines.items() if engine == "taken over"]
-    notes = [f"{', '.join(reused)}: taken over from an earlier evaluation of this model"] if reused else []
+    notes = [f"{', '.join(taken)}: taken over from an earlier evaluation of this model"] if taken else []
     return StageResult(metrics=result, effective_config={"rollout_engine": engines}, notes=notes)
 
 
-def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[str, Any], str]:
-    """(scores with their spec, the engine that wrote the completions) of one set."""
+def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[str, Any], bool]:
+    """(scores with their spec and the engine that wrote the completions, whether they were taken over) of one set."""
     config, sets = ctx.config, ctx.inputs["evaluation_sets"]
     rows = pq.read_table(sets / "sets" / f"{one.name}.parquet").to_pylist()
     overlap = {row["id"]: row for row in read_rows(sets / "overlap" / f"{one.name}.jsonl")}
@@ -85,9 +86,10 @@ def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[st
     )
     out = ctx.out if one.name == HELD_OUT else ctx.out / "sets" / one.name
     out.mkdir(parents=True, exist_ok=True)
-    items = take_over(ctx, one.name, spec["digest"], out)
-    engine = "taken over"
-    if items is None:
+    earlier = take_over(ctx, one.name, spec["digest"], out)
+    if earlier:
+        items, engine = earlier
+    else:
         items, samples = complete(ctx, model, one, rows)
         engine = model.sampler.name
         if samples:
@@ -97,10 +99,10 @@ def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[st
         item |= {"overlap": found["overlap"], "contaminated": found["contaminated"]}
     with (out / "items.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
-    scores = {**score(items, one.samples), "spec": spec}
+    scores = {**score(items, one.samples), "spec": spec, "engine": engine}
     strict = scores["strict"]
     ctx.log(f"{one.name}: strict {strict['rate']:.1%} [{strict['low']:.1%}, {strict['high']:.1%}], n = {strict['n']}")
-    return scores, engine
+    return scores, earlier is not None
 
 
 def complete(
@@ -126,8 +128,8 @@ def complete(
     return items, samples
 
 
-def take_over(ctx: StageContext, name: str, digest: str, out: Path) -> list[dict[str, Any]] | None:
-    """Items of an earlier artifact, if it scored this model on this set under this very spec."""
+def take_over(ctx: StageContext, name: str, digest: str, out: Path) -> tuple[list[dict[str, Any]], str] | None:
+    """(items, engine) of an earlier artifact, if it scored this model on this set under this very spec."""
     earlier = ctx.inputs.get(f"earlier/{name}")
     if earlier is None:
         return None
@@ -138,7 +140,7 @@ def take_over(ctx: StageContext, name: str, digest: str, out: Path) -> list[dict
         return None
     if (folder / "samples.parquet").exists():
         shutil.copyfile(folder / "samples.parquet", out / "samples.parquet")
-    return read_rows(folder / "items.jsonl")
+    return read_rows(folder / "items.jsonl"), str(found["engine"])
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

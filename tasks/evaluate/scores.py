@@ -56,7 +56,8 @@ def score(items: Sequence[Item], samples: int) -> dict[str, Any]:
         `strict` (the format contract), `lenient` (any final answer), `format`: with Wilson intervals. `truncated` and
         `mean_tokens`: plain numbers; `truncation`: with its interval. With samples: `pass_at_1` (strict),
         `pass_at_1_lenient`, `pass_at_k` by k and `maj_at_k`. When items carry `behaviour`: its totals. When items carry
-        `contaminated`: `clean`, the same accuracies without those items, and `overlapping`, with only them.
+        `contaminated`: `overlapping`, the same accuracies on only those that are, and `clean`, on the others; `clean` is
+        left out when it would be everything.
     """
     n = len(items)
     scores = _accuracies(items, samples)
@@ -69,9 +70,11 @@ def score(items: Sequence[Item], samples: int) -> dict[str, Any]:
     if all("behaviour" in item for item in items):
         scores["behaviour"] = totals(items)
     if all("contaminated" in item for item in items):
-        for name, flag in (("clean", False), ("overlapping", True)):
-            part = [item for item in items if bool(item["contaminated"]) is flag]
-            scores[name] = {"n": len(part), **(_accuracies(part, samples) if part else {})}
+        dirty = [item for item in items if item["contaminated"]]
+        scores["overlapping"] = {"n": len(dirty), **(_accuracies(dirty, samples) if dirty else {})}
+        if dirty:
+            clean = [item for item in items if not item["contaminated"]]
+            scores["clean"] = {"n": len(clean), **(_accuracies(clean, samples) if clean else {})}
     return scores
 
 
