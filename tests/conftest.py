@@ -63,7 +63,8 @@ def build_chain(
     for hour, stage in enumerate(stages_for(config)):
         terms = all_terms(stage, config, made)
         out = folder / f"out-{stage.name}"
-        for name in (*FILES.get(stage.name, ()), "stage.log"):
+        given = [path.partition("/")[2] for path in content or () if path.startswith(f"{stage.name}/")]
+        for name in dict.fromkeys((*FILES.get(stage.name, ()), "stage.log", *given)):
             path = out / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text((content or {}).get(f"{stage.name}/{name}", f"{stage.name} {name}") + mark)

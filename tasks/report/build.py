@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,20 @@ from artifacts.store import Store
 from tasks.report import formats
 from tasks.report.charts import COLOURS, line_chart, share_chart
 from tasks.report.collect import collect
+from tasks.report.groups import marks
 from tasks.report.verdict import evidence, verdict
 
 PAGE = Path(__file__).parent / "page"
 LANGUAGES = ("en", "zh")
-OUTCOME_CLASSES = {"right": "c3", "wrong": "c4", "truncated": "c2", "other": "c6"}
+OUTCOME_CLASSES = {
+    "right": "c3",
+    "wrong": "c4",
+    "truncated": "c2",
+    "other": "c6",
+    "live": "c1",
+    "all_right": "c3",
+    "all_wrong": "c4",
+}
 """Outcomes that have one colour wherever they are shown; the rest get what is left."""
 OTHER_CLASSES = ("c5", "c7", "c8", "c1")
 
@@ -47,7 +56,7 @@ def build_report(record: Mapping[str, Any], store: Store, language: str = "en", 
         language,
         contract=config.get("contract") or {},
         **data,
-        figures=[drawn(chart, words) for chart in data["charts"]],
+        figures=[drawn(chart, words, marks(data["remedies"])) for chart in data["charts"]],
         verdict=verdict(data, words),
         evidence=evidence(data, words),
         config_text=yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
@@ -108,14 +117,20 @@ def render(template: str, language: str, **values: Any) -> str:
     )
 
 
-def drawn(chart: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    """A chart with its picture: key, title, note and unit in words, svg, legend of (label, class)."""
+def drawn(
+    chart: Mapping[str, Any], words: Mapping[str, str], marked: Sequence[tuple[float, str]] = ()
+) -> dict[str, Any]:
+    """A chart with its picture: key, title, note and unit in words, svg, legend of (label, class).
+
+    `marked` are the steps at which a remedy took effect; they belong into the charts of GRPO.
+    """
     key = chart["key"]
     title = words[f"chart_{key}"]
     unit = words.get(f"unit_{chart['unit']}", "") if chart["unit"] else ""
     x_name = words["step"]
     if chart["kind"] == "shares":
-        names = [words.get(f"kind_{name}", name) for name, _ in chart["lines"]]
+        prefix = "kind_" if key == "outcomes" else "group_"
+        names = [words.get(prefix + name, name) for name, _ in chart["lines"]]
         classes = outcome_classes([name for name, _ in chart["lines"]])
         lines = [(name, points) for name, (_, points) in zip(names, chart["lines"], strict=True)]
         svg = share_chart(lines, title, x_name, unit, classes)
@@ -131,6 +146,7 @@ def drawn(chart: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
             classes=classes,
             band=chart.get("band", ()),
             smooth=chart.get("smooth", ()),
+            marks=() if key.startswith("sft") else marked,
             share=chart["unit"].startswith("share"),
         )
     legend = list(zip(names, classes, strict=True)) if len(names) > 1 else []

@@ -22,6 +22,9 @@ MAX_POINTS = 400
 MIN_SHARE = 0.05
 """An axis of shares reaches at least this far."""
 
+LEAST_SPAN = 1e-12
+"""Values closer than this are one."""
+
 Point = tuple[float, float]
 Points = Sequence[Point]
 Line = tuple[str, Points]
@@ -29,9 +32,9 @@ Line = tuple[str, Points]
 
 def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     """Round numbers that cover [low, high], about `wanted` of them."""
-    if high <= low:
-        return [low]
     raw = (high - low) / wanted
+    if raw < LEAST_SPAN:
+        return [low]
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
     first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
@@ -60,6 +63,7 @@ def line_chart(
     classes: Sequence[str] = (),
     band: Sequence[tuple[float, float, float]] = (),
     smooth: Points = (),
+    marks: Sequence[tuple[float, str]] = (),
     share: bool = False,
 ) -> str:
     """Named series of (x, y).
@@ -70,6 +74,7 @@ def line_chart(
         classes: CSS classes of the lines; `c1`, `c2`, ... when left out.
         band: (x, low, high) drawn as an area behind the lines.
         smooth: a moving mean of the first line; the line itself is then drawn fainter.
+        marks: (x, text) of upright lines, for what happened there.
         share: values from 0 to 1, shown in percent.
     """
     thinned = [(name, thin(points)) for name, points in lines]
@@ -87,6 +92,7 @@ def line_chart(
             parts.append(f'<circle class="dot {names[i]}" r="3" {frame.at(*points[0])}/>')
     if smooth:
         parts.append(f'<polyline class="line {names[0]}" points="{frame.path(thin(smooth))}"/>')
+    parts += [frame.mark(x, text) for x, text in marks if frame.x0 <= x <= frame.x1]
     return frame.svg(parts, label, x_label, y_label, thinned, names)
 
 
@@ -118,10 +124,10 @@ class _Frame:
         self.share = share
         self.x0, self.x1 = min(xs), max(xs)
         self.y0, self.y1 = min(ys), max(ys)
-        if self.x1 <= self.x0:
+        if self.x1 - self.x0 < LEAST_SPAN:
             self.x1 = self.x0 + 1
         span = self.y1 - self.y0
-        if span < 1e-12:
+        if span < LEAST_SPAN:
             span = abs(self.y0) * 0.2 or 1.0
             self.y0, self.y1 = self.y0 - (span / 2 if self.y0 else 0.0), self.y1 + span / 2
         if 0 < self.y0 < span * 0.5:
@@ -141,6 +147,11 @@ class _Frame:
 
     def at(self, x: float, y: float) -> str:
         return f'cx="{self.px(x):.1f}" cy="{self.py(y):.1f}"'
+
+    def mark(self, x: float, text: str) -> str:
+        at = f"{self.px(x):.1f}"
+        line = f'<line class="mark" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+        return f'{line}<text class="mark" x="{at}" y="{TOP - 4}" text-anchor="middle">{escape(text)}</text>'
 
     def value(self, y: float) -> str:
         return f"{y * 100:.3g}%" if self.share else f"{y:.4g}"

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.store import Store
-from tasks.report import cost, data, origin, scores, training
+from tasks.report import cost, data, groups, origin, scores, training
 from tasks.report.ending import ending_of
 from tasks.report.gate import gate_of
 from tasks.report.run_files import RunFiles, open_run
+
+NO_SCORES: dict[str, Any] = {"scores": [], "differences": [], "pass_rates": None, "flips": None}
 
 
 def collect(record: Mapping[str, Any], store: Store, home: Path | None = None) -> dict[str, Any]:
@@ -26,8 +28,8 @@ def collect(record: Mapping[str, Any], store: Store, home: Path | None = None) -
 def collected(run: RunFiles) -> dict[str, Any]:
     """`collect` for a run whose files are known."""
     record = run.record
-    found = scores.scores_of(run)
-    items, samples = scores.items_of(run), scores.sample_counts(found)
+    sets = scores.evaluated(run)
+    main = sets[0] if sets and sets[0]["name"] == scores.HELD_OUT else NO_SCORES
     sft, grpo = run.rows("sft", "metrics.jsonl"), run.rows("grpo", "metrics.jsonl")
     charts = training.curves(sft, grpo)
     stages = cost.stage_rows(run)
@@ -35,14 +37,15 @@ def collected(run: RunFiles) -> dict[str, Any]:
     return {
         "record": record,
         "ending": ending_of(run),
-        "scores": found,
-        "differences": scores.differences(items, samples),
-        "pass_rates": scores.pass_rates(items, samples),
-        "flips": scores.flips(items["sft"], items["grpo"]) if "sft" in items and "grpo" in items else None,
+        **{key: main[key] for key in NO_SCORES},
+        "sets": [one for one in sets if one is not main],
         "gate": gate_of(run),
         "charts": charts,
         "not_measured": training.not_measured(charts, grpo, record["config"]),
         "rollouts": training.rollouts(run),
+        "groups": groups.groups_of(run),
+        "remedies": groups.remedies_of(run),
+        "selection": groups.selection_of(run),
         "stages": stages,
         "totals": cost.totals(run, stages),
         "data": data.tables(run),

@@ -7,11 +7,11 @@ from typing import Any
 
 from tasks.evaluate.scores import compare
 from tasks.report.run_files import RunFiles, having, number
-from tasks.statistics import Z_95, paired_loss_interval
 
 MODELS = (("evaluate_base", "base"), ("evaluate_sft", "sft"), ("evaluate_grpo", "grpo"))
 RATES = ("strict", "pass_at_1", "lenient", "format")
-ITEM = ("id", "question", "answer", "completion", "right", "lenient")
+HELD_OUT = "held_out"
+ITEM = ("id", "question", "answer", "completion", "right", "lenient", "well_formed")
 MAX_FLIPS = 6
 MAX_BARS = 11
 """A pass rate of more than ten samples is drawn in ten bars."""
@@ -19,14 +19,59 @@ MAX_BARS = 11
 Items = Sequence[Mapping[str, Any]]
 
 
-def scores_of(run: RunFiles) -> list[dict[str, Any]]:
-    """Per model: `model`, its `rates` by name (each with rate, low, high, n), and the other numbers of its evaluation."""
+def evaluated(run: RunFiles) -> list[dict[str, Any]]:
+    """Per set of problems, the held-out one first: `name`, `scores`, `differences`, `pass_rates` and `flips` (SFT to GRPO)."""
+    names = sorted({name for stage, _ in MODELS for name in _other_sets(run, stage)})
+    found = []
+    for name in (HELD_OUT, *names):
+        scores = scores_of(run, name)
+        if not scores:
+            continue
+        items = items_of(run, name, sample_counts(scores))
+        both = "sft" in items and "grpo" in items
+        found.append(
+            {
+                "name": name,
+                "scores": scores,
+                "differences": differences(items),
+                "pass_rates": pass_rates(items),
+                "flips": flips(items["sft"], items["grpo"]) if both else None,
+            }
+        )
+    return found
+
+
+def _other_sets(run: RunFiles, stage: str) -> Mapping[str, Any]:
+    sets = run.metrics(stage).get("sets")
+    return sets if isinstance(sets, Mapping) else {}
+
+
+def scores_of(run: RunFiles, name: str = HELD_OUT) -> list[dict[str, Any]]:
+    """Per model that was evaluated on a set: `model`, its `rates` by name (each with rate, low, high, n), its `passes` (pass@k by k,
+    and maj@k), and the other numbers of its evaluation."""
     found = []
     for stage, model in MODELS:
-        metrics = run.metrics(stage)
-        rates = {name: metrics[name] for name in RATES if is_rate(metrics.get(name))}
-        if rates:
-            found.append({"model": model, "rates": rates, **{k: v for k, v in metrics.items() if k not in rates}})
+        metrics = run.metrics(stage) if name == HELD_OUT else _other_sets(run, stage).get(name)
+        if not isinstance(metrics, Mapping):
+            continue
+        rates = {key: metrics[key] for key in RATES if is_rate(metrics.get(key))}
+        if "strict" in rates:
+            rest = {key: value for key, value in metrics.items() if key not in rates}
+            found.append({"model": model, "rates": rates, "passes": _passes(metrics), **rest})
+    return found
+
+
+def _passes(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """pass@k by k, then maj@k; of a model that was sampled."""
+    by_k = metrics.get("pass_at_k")
+    found = [
+        {"name": f"pass@{k}", **rate}
+        for k, rate in (by_k.items() if isinstance(by_k, Mapping) else ())
+        if is_rate(rate)
+    ]
+    majority = metrics.get("maj_at_k")
+    if isinstance(majority, Mapping) and is_rate(majority):
+        found.append({"name": f"maj@{majority.get('k', 'k')}", **majority})
     return found
 
 
@@ -35,89 +80,68 @@ def is_rate(value: Any) -> bool:
     return isinstance(value, Mapping) and all(number(value.get(key)) is not None for key in ("rate", "low", "high"))
 
 
-def items_of(run: RunFiles) -> dict[str, list[dict[str, Any]]]:
-    """Rows of items.jsonl by model."""
-    found = {model: having(run.rows(stage, "items.jsonl"), *ITEM) for stage, model in MODELS}
-    return {model: rows for model, rows in found.items() if rows}
-
-
-def differences(items: Mapping[str, Items], samples: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Paired differences between the models of one run, in reading order."""
-    pairs = (("base", "sft"), ("sft", "grpo"), ("base", "grpo"))
-    return [
-        {"before": a, "after": b, **difference(items[a], items[b], samples.get(a, 0), samples.get(b, 0))}
-        for a, b in pairs
-        if a in items and b in items
-    ]
-
-
-def difference(before: Items, after: Items, before_samples: int = 0, after_samples: int = 0) -> dict[str, Any]:
-    """A paired comparison: `evaluate.scores.compare`, and gains with 95 % intervals.
-
-    Returns:
-        `n` (0: no item in common), and then also `gains`: by name, a dict of gain, low, high. Strict and lenient intervals
-        are Tango's for paired proportions; that of pass@1 is normal over per-problem differences (Miller 2024,
-        arXiv 2411.00640, paired and clustered by problem).
-    """
-    result = compare(before, after)
-    if not result["n"]:
-        return result
-    old = {item["id"]: item for item in before}
-    pairs = [(old[item["id"]], item) for item in after if item["id"] in old]
-    gains = {}
-    for name, key in (("strict", "right"), ("lenient", "lenient"), ("format", "well_formed")):
-        if all(key in a and key in b for a, b in pairs):
-            gains[name] = paired_gain([(bool(a[key]), bool(b[key])) for a, b in pairs])
-    if before_samples and after_samples:
-        rates = [
-            (a["sampled_right"] / before_samples, b["sampled_right"] / after_samples)
-            for a, b in pairs
-            if number(a.get("sampled_right")) is not None and number(b.get("sampled_right")) is not None
-        ]
-        if len(rates) > 1:
-            gains["pass_at_1"] = mean_gain([b - a for a, b in rates])
-    return {**result, "gains": gains}
-
-
-def paired_gain(pairs: Sequence[tuple[bool, bool]]) -> dict[str, float]:
-    """Difference of two paired proportions, second minus first, with Tango's 95 % interval."""
-    gained = sum(b and not a for a, b in pairs)
-    lost = sum(a and not b for a, b in pairs)
-    low, high = paired_loss_interval(gained, lost, len(pairs))
-    return {"gain": (gained - lost) / len(pairs), "low": -high, "high": -low}
-
-
-def mean_gain(values: Sequence[float]) -> dict[str, float]:
-    """Mean of per-problem differences with its normal 95 % interval."""
-    n = len(values)
-    mean = sum(values) / n
-    half = Z_95 * (sum((value - mean) ** 2 for value in values) / (n - 1) / n) ** 0.5
-    return {"gain": mean, "low": mean - half, "high": mean + half}
-
-
 def sample_counts(scores: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Samples per problem behind pass@1, by model."""
     counts = {item["model"]: number(item["rates"].get("pass_at_1", {}).get("samples")) for item in scores}
     return {model: int(count) for model, count in counts.items() if count}
 
 
-def pass_rates(items: Mapping[str, Items], samples: Mapping[str, int]) -> dict[str, Any] | None:
-    """How many problems each model solves in 0, 1, ... of its samples; None when nothing was sampled.
+def items_of(run: RunFiles, name: str, samples: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of a set's items.jsonl by model. `samples` are for rows of older versions, which do not hold their number."""
+    path = "items.jsonl" if name == HELD_OUT else f"sets/{name}/items.jsonl"
+    found = {}
+    for stage, model in MODELS:
+        rows = having(run.rows(stage, path), *ITEM)
+        if model in samples:
+            rows = [{"samples": samples[model], **row} if "sampled_right" in row else row for row in rows]
+        if rows:
+            found[model] = rows
+    return found
+
+
+def differences(items: Mapping[str, Items]) -> list[dict[str, Any]]:
+    """Paired differences between the models of one run, in reading order; models without a common problem are left out."""
+    pairs = (("base", "sft"), ("sft", "grpo"), ("base", "grpo"))
+    found = [{"before": a, "after": b, **difference(items[a], items[b])} for a, b in pairs if a in items and b in items]
+    return [item for item in found if item["n"]]
+
+
+def difference(before: Items, after: Items) -> dict[str, Any]:
+    """`evaluate.scores.compare`, and `gains`: its gains by name, each with gain, low and high (95 %), in reading order."""
+    found = compare(before, after)
+    if not found["n"]:
+        return found
+    gains = {"strict": _gain(found["strict_gain"], found["strict_interval"])}
+    if "pass_at_1" in found:
+        gains["pass_at_1"] = {key: found["pass_at_1"][key] for key in ("gain", "low", "high")}
+    gains["ability"] = _gain(found["ability_gain"], found["ability_interval"])
+    gains["format_part"] = _gain(found["format_gain"], found["bootstrap"]["format_gain"])
+    return {**found, "gains": gains}
+
+
+def _gain(gain: float, interval: Sequence[float]) -> dict[str, float]:
+    return {"gain": gain, "low": interval[0], "high": interval[1]}
+
+
+def pass_rates(items: Mapping[str, Items]) -> dict[str, Any] | None:
+    """How many problems each model solves in 0, 1, ... of its samples; None when nothing was sampled, or not equally often.
 
     Returns:
-        `labels` of the bars, `models` (name -> problems per bar) and `n`.
+        `labels` of the bars, `models` (name -> problems per bar), `n` and `samples`.
     """
-    counts: dict[str, list[int]] = {}
-    for model, k in samples.items():
-        hits = [number(item.get("sampled_right")) for item in items.get(model, ())]
-        solved = [int(hit) for hit in hits if hit is not None]
-        if solved:
-            counts[model] = histogram(solved, k)
-    sizes = {samples[model] for model in counts}
+    solved: dict[str, list[int]] = {}
+    sizes = set()
+    for model, rows in items.items():
+        for row in rows:
+            hits, k = number(row.get("sampled_right")), number(row.get("samples"))
+            if hits is not None and k:
+                solved.setdefault(model, []).append(int(hits))
+                sizes.add(int(k))
     if len(sizes) != 1:
         return None
     (k,) = sizes
-    return {"labels": histogram_labels(k), "models": counts, "n": sum(next(iter(counts.values()))), "samples": k}
+    models = {model: histogram(hits, k) for model, hits in solved.items()}
+    return {"labels": histogram_labels(k), "models": models, "n": max(map(len, solved.values())), "samples": k}
 
 
 def histogram(solved: Sequence[int], samples: int) -> list[int]:

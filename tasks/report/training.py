@@ -32,7 +32,8 @@ def curves(sft: Rows, grpo: Rows) -> list[dict[str, Any]]:
             [(key.split("/")[1], key) for key in components] if len(components) > 1 else [],
             unit="reward",
         ),
-        _shares(grpo),
+        _shares("outcomes", grpo, "share_completions", first="right"),
+        _shares("groups", grpo, "share_groups", first="live"),
         _lines("dead_groups", grpo, [("", "frac_reward_zero_std")], unit="share_groups"),
         _lines("kl", grpo, [("", "kl")], unit="nats"),
         _lines("entropy", grpo, [("", "entropy")], unit="nats"),
@@ -81,20 +82,20 @@ def _reward(rows: Rows) -> dict[str, Any] | None:
     return chart
 
 
-def _shares(rows: Rows) -> dict[str, Any] | None:
-    """Shares of outcomes, `right` first, then by how often they occur; they add up to one."""
-    kinds = {key.removeprefix("outcomes/") for row in rows for key in row if key.startswith("outcomes/")}
-    found = {kind: dict(series(rows, f"outcomes/{kind}")) for kind in kinds}
+def _shares(key: str, rows: Rows, unit: str, first: str) -> dict[str, Any] | None:
+    """Shares that add up to one, logged as `<key>/<kind>`: `first`, then by how often they occur."""
+    kinds = {name.removeprefix(f"{key}/") for row in rows for name in row if name.startswith(f"{key}/")}
+    found = {kind: dict(series(rows, f"{key}/{kind}")) for kind in kinds}
     steps = sorted({x for points in found.values() for x in points})
     if len(steps) < 2:
         return None
     total = {kind: sum(points.values()) for kind, points in found.items()}
-    ranked = sorted((kind for kind in kinds if total[kind] > 0), key=lambda kind: (kind != "right", -total[kind], kind))
+    ranked = sorted((kind for kind in kinds if total[kind] > 0), key=lambda kind: (kind != first, -total[kind], kind))
     shown, rest = ranked[:MAX_SHARES], ranked[MAX_SHARES:]
     lines = [(kind, [(x, found[kind].get(x, 0.0)) for x in steps]) for kind in shown]
     if rest:
         lines.append(("other", [(x, sum(found[kind].get(x, 0.0) for kind in rest)) for x in steps]))
-    return {"key": "outcomes", "kind": "shares", "unit": "share_completions", "lines": lines} if lines else None
+    return {"key": key, "kind": "shares", "unit": unit, "lines": lines} if lines else None
 
 
 def moving_mean(points: Points) -> Points:

@@ -9,8 +9,6 @@ from tasks.report.formats import count, p_value, percent, points
 
 Words = Mapping[str, str]
 MAX_MESSAGE = 180
-ALPHA = 0.05
-"""Two-sided error rate of "GRPO changed strict accuracy"."""
 
 
 def verdict(data: Mapping[str, Any], words: Words) -> str:
@@ -52,15 +50,14 @@ def evidence(data: Mapping[str, Any], words: Words) -> str:
 
 
 def _grpo_pair(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    pairs = [d for d in data["differences"] if (d["before"], d["after"]) == ("sft", "grpo") and d["n"]]
-    return pairs[0] if pairs and "strict" in pairs[0]["gains"] else None
+    pairs = [d for d in data["differences"] if (d["before"], d["after"]) == ("sft", "grpo")]
+    return pairs[0] if pairs else None
 
 
 def _way(name: str, pair: Mapping[str, Any]) -> str:
-    """Rose, fell, or neither by the test that belongs to it: McNemar's for strict accuracy, the interval for pass@1."""
-    gain = pair["gains"][name]
-    differs = pair["p"] < ALPHA if name == "strict" else not gain["low"] <= 0 <= gain["high"]
-    return "same" if not differs else "rose" if gain["gain"] > 0 else "fell"
+    """Rose, fell, or neither by the test that belongs to it: McNemar's for strict accuracy, a sign-flip test for pass@1."""
+    verdict = pair["verdict"] if name == "strict" else pair["pass_at_1"]["verdict"]
+    return {"better": "rose", "worse": "fell"}.get(verdict, "same")
 
 
 def _single(rates: Mapping[str, Any], words: Words) -> str:

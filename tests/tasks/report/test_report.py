@@ -23,6 +23,7 @@ from tasks.evaluate.scores import score
 from tasks.process.checkpoints import mark_complete
 from tasks.report.build import LANGUAGES, PAGE, build_report, summary, words_of
 from tasks.report.collect import collect
+from tasks.report.groups import marks
 from tasks.report.verdict import evidence, verdict
 
 TINY = load_config("tiny")
@@ -248,19 +249,62 @@ def test_the_verdict_in_one_sentence(completed: dict[str, Any], chain_store: Sto
     # SFT 3 of 10, GRPO 7 of 10; four gained and none lost: p = 2 / 2^4 = 0.125. Sampled: 19 of 40, then 31 of 40 right.
     data = collect(completed, chain_store)
     assert verdict(data, EN) == (
-        "GRPO raised sampled pass@1 from 47.5% to 77.5%; strict accuracy did not measurably change (30.0% to 70.0%)."
+        "GRPO did not measurably change strict accuracy (30.0% to 70.0%); "
+        "sampled pass@1 did not measurably change (47.5% to 77.5%)."
     )
-    # Strict: the score test of no change gives z = 4 / sqrt(4) = 2 > 1.96, so Tango's interval just leaves zero out.
-    # pass@1: differences 0.75 for d, e, f, g and 0 for six: mean 0.3, sd sqrt(0.15), half-width 1.96 x 0.387 / sqrt(10) = 0.240.
-    assert evidence(data, EN) == (
-        "Strict accuracy +40.0 points [+1.1, +68.7], McNemar p = 0.12 · pass@1, sampled +30.0 points [+6.0, +54.0] · 10 problems"
+    # The score test of no change gives z = 4 / sqrt(4) = 2 > 1.96, so Tango's interval just leaves zero out.
+    assert evidence(data, EN).startswith(
+        "Strict accuracy +40.0 points [+1.1, +68.7], McNemar p = 0.12 · pass@1, sampled +30.0 "
     )
-    assert verdict(data, ZH) == "GRPO 使采样 pass@1 从 47.5% 升至 77.5%；严格准确率没有可测出的变化（30.0% → 70.0%）。"
+    assert evidence(data, EN).endswith(" · 10 problems")
     lines = summary(completed, chain_store)
     assert lines[0] == verdict(data, EN) and any(
         line.startswith("SFT   Strict accuracy: 30.0% [10.8") for line in lines
     )
     assert sum(line.startswith("export: ") for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("strict", "sampled", "english", "chinese"),
+    [
+        (
+            "better",
+            None,
+            "GRPO raised strict accuracy from 20.0% to 30.0%.",
+            "GRPO 使严格准确率从 20.0% 升至 30.0%。",
+        ),
+        (
+            "no_difference",
+            "better",
+            "GRPO raised sampled pass@1 from 40.0% to 50.0%; strict accuracy did not measurably change (20.0% to 30.0%).",
+            "GRPO 使采样 pass@1 从 40.0% 升至 50.0%；严格准确率没有可测出的变化（20.0% → 30.0%）。",
+        ),
+        (
+            "worse",
+            "better",
+            "GRPO lowered strict accuracy from 20.0% to 30.0%; sampled pass@1 rose from 40.0% to 50.0%.",
+            "GRPO 使严格准确率从 20.0% 降至 30.0%；采样 pass@1 从 40.0% 升至 50.0%。",
+        ),
+    ],
+)
+def test_what_changed_measurably_comes_first(strict: str, sampled: str | None, english: str, chinese: str) -> None:
+    gain = {"gain": 0.1, "low": 0.0, "high": 0.2}
+    pair: dict[str, Any] = {
+        "before": "sft",
+        "after": "grpo",
+        "n": 9,
+        "p": 0.5,
+        "verdict": strict,
+        "gains": {"strict": gain},
+    }
+    if sampled:
+        pair |= {"pass_at_1": {"verdict": sampled}, "gains": {"strict": gain, "pass_at_1": gain}}
+    scores = [
+        {"model": model, "rates": {"strict": {"rate": rate}, "pass_at_1": {"rate": rate + 0.2}}}
+        for model, rate in (("sft", 0.2), ("grpo", 0.3))
+    ]
+    data = {"ending": {"state": "completed"}, "scores": scores, "differences": [pair], "stages": []}
+    assert (verdict(data, EN), verdict(data, ZH)) == (english, chinese)
 
 
 def test_what_a_completed_run_shows(completed: dict[str, Any], chain_store: Store) -> None:
@@ -467,10 +511,94 @@ def test_a_record_of_another_version_still_has_its_report(completed: dict[str, A
     assert "grpo-pipeline run -c run.yaml" in text
 
 
+# -- what deeper stages leave -------------------------------------------------------------------------------------
+
+
+def rich_items(right: str, dirty: str) -> list[dict[str, Any]]:
+    """As the evaluation stage writes them now: samples, behaviour, contamination."""
+    return [
+        {
+            **item,
+            "samples": 4,
+            "sampled_lenient": item["sampled_right"],
+            "majority": float(item["right"]),
+            "behaviour": {"self_checks": {"wait": 1} if item["id"] in "ab" else {}, "repetition": 0.125, "loop": 0.0},
+            "contaminated": item["id"] in dirty,
+        }
+        for item in items(right)
+    ]
+
+
+GROUPS = [
+    {"step": s, "round": r, "prompt_id": p, "kind": k, "right": 0, "rewards": [0.0] * 8, "used": u}
+    for s, r, p, k, u in (
+        (1, 0, "a", "all_wrong", False),
+        (1, 1, "b", "live", True),
+        (2, 0, "a", "all_wrong", True),
+        (2, 0, "c", "all_right", True),
+        (3, 0, "c", "live", True),
+    )
+]
+REMEDIES = {
+    "steps": [
+        {"rung": "refill", "because": "all_wrong", "headline": EVIL, "at_step": 3, "onset": 1, "start": "here"}
+        | {"changes": {"max_refills": [0, 2]}, "set_aside": [], "resumed_from": 3},
+        {"rung": "slower", "because": "late_nan", "headline": "NaN", "at_step": 5, "onset": 4, "start": "good"}
+        | {"changes": {"learning_rate": [5e-5, 2.5e-5]}, "set_aside": ["a"], "resumed_from": 2},
+    ]
+}
+
+
+@pytest.fixture
+def rich(make_chain: Any) -> dict[str, Any]:
+    files, metrics = dict(CONTENT), dict(METRICS)
+    for name, right in SCORES.items():
+        rows = rich_items(right, "aj")
+        files[f"{name}/items.jsonl"] = files[f"{name}/sets/gsm8k/items.jsonl"] = lines(rows)
+        metrics[name] = {**score(rows, 4), "sets": {"gsm8k": score(rows, 4)}}
+    files["grpo/groups.jsonl"], files["grpo/remedies.json"] = lines(GROUPS), json.dumps(REMEDIES)
+    files["grpo/ledger.jsonl"] = lines([{"id": "a", "set_aside": True}, {"id": "b", "set_aside": False}])
+    shares = [{**row, "groups/live": 0.5, "groups/all_wrong": 0.5} for row in GRPO_ROWS]
+    files["grpo/metrics.jsonl"] = lines(shares)
+    return recorded(make_chain(TINY, content=files, metrics=metrics, hardware={"gpus": [], "cpus": 2}))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_run_with_all_there_is(rich: dict[str, Any], chain_store: Store, language: str) -> None:
+    words = words_of(language)
+    text = checked(build_report(rich, chain_store, language))
+    assert words["set"].format(name="gsm8k", n=10) in text
+    assert "pass@2" in text and "maj@4" in text and words["behaviour"] in text
+    # 2 of 10 overlap; without them SFT has b and c of 8.
+    assert words["contaminated"].format(n=2, m=10) in text and "SFT 25.0%" in text
+    assert words["rung_slower"] in text and words["at_step"].format(step=2) in text and "5e-05 → 2.5e-05" in text
+    assert words["chart_groups"] in text and words["group_all_wrong"] in text
+
+
+def test_the_ledger_in_numbers(rich: dict[str, Any], chain_store: Store) -> None:
+    data = collect(rich, chain_store)
+    assert data["groups"] == {
+        "tried": 5,
+        "used": 4,
+        "live": 2,
+        "dropped": 1,
+        "refilled": 1,
+        "extra_rollouts": 8,
+        "kinds": [("live", 2), ("all_right", 1), ("all_wrong", 2)],
+        "prompts": 3,
+        "never_live": 1,  # a; c was live once, b was tried once
+        "set_aside": 1,
+    }
+    assert [(step["rung"], step["set_aside"]) for step in data["remedies"]] == [("refill", 0), ("slower", 1)]
+    # The first remedy went on where it was, the second from the checkpoint at step 2.
+    assert marks(data["remedies"]) == [(3.0, "1"), (2.0, "2")]
+    assert build_report(rich, chain_store).count('<line class="mark"') >= 2
+
+
 # -- in a browser -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["completed", "refused", "crashed"])
+@pytest.mark.parametrize("state", ["completed", "rich", "refused", "crashed"])
 def test_in_a_browser(
     state: str, request: pytest.FixtureRequest, browser: Any, chain_store: Store, tmp_path: Path
 ) -> None:

@@ -8,44 +8,30 @@ from typing import Any
 import pytest
 
 from tasks.report.run_files import read_json, read_jsonl, series
-from tasks.report.scores import difference, flips, histogram, histogram_labels, mean_gain, paired_gain, pass_rates
+from tasks.report.scores import difference, differences, flips, histogram, histogram_labels, pass_rates
 
 
-def item(name: str, right: bool, sampled: int | None = None) -> dict[str, Any]:
-    made = {"id": name, "question": name, "answer": "1", "completion": name, "right": right, "lenient": right}
-    return made if sampled is None else {**made, "sampled_right": sampled}
-
-
-def test_paired_gain() -> None:
-    """100 problems, 12 gained and 2 lost. At a gain of 0 the score test gives 10 / sqrt(14) = 2.67 > 1.96."""
-    pairs = [(False, True)] * 12 + [(True, False)] * 2 + [(True, True)] * 50 + [(False, False)] * 36
-    gain = paired_gain(pairs)
-    assert gain["gain"] == pytest.approx(0.10)
-    assert 0 < gain["low"] < 0.10 < gain["high"] < 0.20
-    none = paired_gain([(True, True)] * 100)
-    # No problem differs: +-z^2 / (n + z^2) = 3.8415 / 103.8415.
-    assert none == {"gain": 0.0, "low": pytest.approx(-0.03699, abs=1e-4), "high": pytest.approx(0.03699, abs=1e-4)}
-
-
-def test_mean_gain() -> None:
-    """0.5, 0.5, 0, 0: mean 0.25, variance 1/12, half-width 1.96 x sqrt(1/48)."""
-    gain = mean_gain([0.5, 0.5, 0.0, 0.0])
-    assert gain["gain"] == 0.25 and gain["high"] - gain["gain"] == pytest.approx(1.959964 * (1 / 48) ** 0.5)
+def item(name: str, right: bool, sampled: int | None = None, samples: int = 4) -> dict[str, Any]:
+    made = {
+        **dict.fromkeys(("id", "question", "completion"), name),
+        "answer": "1",
+        **dict.fromkeys(("right", "lenient", "well_formed"), right),
+    }
+    return made if sampled is None else {**made, "sampled_right": sampled, "samples": samples}
 
 
 def test_difference_on_common_items_only() -> None:
     before = [item("a", False, 1), item("b", True, 4), item("only before", True, 4)]
     after = [item("a", True, 3), item("b", True, 4), item("only after", False, 0)]
-    found = difference(before, after, 4, 4)
+    found = difference(before, after)
     assert (found["n"], found["gained"], found["lost"], found["p"]) == (2, 1, 0, 1.0)
-    assert found["gains"]["strict"]["gain"] == 0.5
+    assert list(found["gains"]) == ["strict", "pass_at_1", "ability", "format_part"]
+    assert found["gains"]["strict"]["gain"] == found["gains"]["ability"]["gain"] == 0.5
     assert found["gains"]["pass_at_1"]["gain"] == pytest.approx(0.25)
-    assert "format" not in found["gains"]  # these items do not say
     assert difference(before, [item("c", True)]) == {"n": 0}
-    # Different numbers of samples are compared as rates.
-    assert difference(before, after, 4, 8)["gains"]["pass_at_1"]["gain"] == pytest.approx(
-        (3 / 8 - 1 / 4 + 4 / 8 - 1) / 2
-    )
+    assert differences({"sft": before, "grpo": [item("c", True)]}) == []
+    # Without samples there is no pass@1.
+    assert "pass_at_1" not in difference([item("a", True)], [item("a", True)])["gains"]
 
 
 def test_histogram() -> None:
@@ -57,11 +43,10 @@ def test_histogram() -> None:
 
 
 def test_pass_rates_need_the_same_number_of_samples() -> None:
-    items = {"sft": [item("a", True, 2)], "grpo": [item("a", True, 4)]}
-    shown = pass_rates(items, {"sft": 4, "grpo": 4})
+    shown = pass_rates({"sft": [item("a", True, 2)], "grpo": [item("a", True, 4)]})
     assert shown and shown["models"] == {"sft": [0, 0, 1, 0, 0], "grpo": [0, 0, 0, 0, 1]} and shown["n"] == 1
-    assert pass_rates(items, {"sft": 4, "grpo": 8}) is None
-    assert pass_rates(items, {}) is None
+    assert pass_rates({"sft": [item("a", True, 2)], "grpo": [item("a", True, 4, 8)]}) is None
+    assert pass_rates({"sft": [item("a", True)]}) is None
 
 
 def test_flips_in_both_directions() -> None:
