@@ -148,6 +148,12 @@ class GRPOSettings(Optimization):
     """What a completion is paid for."""
     max_initial_kl: float = Field(0.01, gt=0.0, le=10.0)
     """With beta > 0: the run stops when KL at step 1 exceeds this, since the reference is then not the SFT model."""
+    canary_steps: int = Field(20, ge=0, le=1_000_000)
+    """With vLLM: optimizer steps between two comparisons of the trainer's and the engine's log-probabilities on fixed
+    completions; 0 is off. Does not change the result."""
+    max_canary_gap: float = Field(0.1, gt=0.0, le=10.0)
+    """Mean difference of those log-probabilities, in nats per token, above which the run stops as `stale_rollout_weights`. 16-bit
+    kernels of trainer and engine differ by about 0.01."""
     save_steps: int = Field(20, ge=1, le=1_000_000)
     """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Does not change the result."""
     max_refills: int = Field(0, ge=0, le=16)

@@ -26,7 +26,15 @@ from tasks.training.backend import backend_of
 
 Parents = Mapping[str, Manifest]
 
-NO_TERMS = {"logging_steps", "save_steps", "save_total_limit", "watchdog", "max_initial_kl"}
+NO_TERMS = {
+    "logging_steps",
+    "save_steps",
+    "save_total_limit",
+    "watchdog",
+    "max_initial_kl",
+    "canary_steps",
+    "max_canary_gap",
+}
 HELD_OUT, REMEDIES = {"eval_steps", "eval_problems"}, {"remedies", "remedy_bounds"}
 TABLES = ("sft", "train", "gate", "eval")
 ROLLOUT = (*SAMPLER, "num_generations", "max_completion_length")

@@ -21,6 +21,7 @@ from tasks.contract.prompts import encode_prompt, messages
 from tasks.errors import ModelError, NonFinite
 from tasks.grpo.arguments import grpo_arguments, wanted_arguments
 from tasks.grpo.arithmetic import steps_per_window
+from tasks.grpo.canary import add_canary
 from tasks.grpo.guards import InitialKL, OwnLearningRate, Watchdog, situation
 from tasks.grpo.ledger import GROUPS_FILE, LEDGER_FILE, per_prompt, read_groups, totals, truncate_groups, write_ledger
 from tasks.grpo.remedied import load_steps, publish
@@ -137,6 +138,7 @@ def run(ctx: StageContext) -> StageResult:
         trainer.add_callback(watchdog.callback)
     trainer.add_callback(InitialKL(settings))
     trainer.add_callback(OwnLearningRate())
+    canary = add_canary(trainer, tokenizer, rows, config, ctx.log)
     check_prompt_ids(trainer, rows, config)
     used = trainer.args.to_dict()
     refuse_overrides(wanted_arguments(settings), used, "unsloth" if with_unsloth else "trl")
@@ -187,6 +189,7 @@ def run(ctx: StageContext) -> StageResult:
             "last_reward": history[-1]["reward"] if history else None,
             "resumed_from_step": resumed_from,
             "rollout_engine": "vllm" if arguments.use_vllm else "transformers",
+            "canary": canary,
             "groups": totals(tried),
             "remedies": publish(ctx, steps),
             "memory": memory,

@@ -108,6 +108,8 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "grpo.save_steps=7",
         "grpo.save_total_limit=5",
         "grpo.max_initial_kl=0.5",
+        "grpo.canary_steps=5",
+        "grpo.max_canary_gap=0.5",
         "grpo.eval_problems=16",  # no `eval_steps`
         "grpo.rewards.timeout_s=3",
         "grpo.rewards.max_error_rate=0.3",
