@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,8 @@ from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
-from tasks.errors import StartAgain, StoreError
+from tasks.errors import OutOfMemory, StartAgain, StoreError
+from tasks.process import step_down
 from tasks.process.context import StageSpec, last_activity, read_progress, write_spec
 from tasks.process.gpu import Held, take_gpu
 from tasks.process.launch import run_supervised, stage_argv
@@ -238,6 +239,11 @@ def _make(
         except StartAgain as again:
             # The stage bounds how often: each time it has written down one more change to its settings.
             settings.warn(f"{stage.name}: {again.message}")
+        except OutOfMemory as error:
+            step = step_down.take(work, stage.package, settings.config, error)
+            if step is None:
+                raise
+            settings.warn(f"{stage.name}: out of memory ({step.because}); once more with {step.sentence()}")
     manifest = settings.store.commit(draft, work / "out", replace=force)
     shutil.rmtree(work, ignore_errors=True)
     return manifest
@@ -262,6 +268,7 @@ def _run_process(
 ) -> ManifestDraft:
     """Run the stage's process once, and describe what it left in out/."""
     config = settings.config
+    steps = step_down.load_steps(work)
     attempts = count_attempt(work)
     used = {name: parents[name] for name in stage.parents} | dict(earlier)
     inputs = {name: str(settings.store.local_folder(manifest)) for name, manifest in used.items()}
@@ -269,7 +276,9 @@ def _run_process(
         StageSpec(
             stage=stage.package,
             fingerprint=key,
-            config=config.model_dump(mode="json"),
+            config=step_down.stepped_down(config, steps).model_dump(mode="json")
+            if steps
+            else config.model_dump(mode="json"),
             inputs=inputs,
             work_dir=work,
             seed=config.seed,
@@ -296,6 +305,7 @@ def _run_process(
         if (work / extra).exists():
             shutil.copyfile(work / extra, work / "out" / extra)
     metrics = dict(result.metrics)
+    taken = {"memory_steps": [asdict(step) for step in steps]} if steps else {}
     draft = ManifestDraft(
         stage=stage.name,
         stage_version=stage.version,
@@ -303,7 +313,7 @@ def _run_process(
         terms=terms,
         metrics=metrics,
         config=config.model_dump(mode="json"),
-        effective_config=result.effective_config,
+        effective_config={**result.effective_config, **taken},
         parents={name: parents[name].as_parent() for name in stage.parents},
         library_versions=library_versions(stage.libraries),
         git_revision=git_revision(),
@@ -312,7 +322,7 @@ def _run_process(
         started_at=started,
         finished_at=datetime.now(UTC),
         duration_s=time.monotonic() - clock,
-        notes=result.notes,
+        notes=[*(f"out of memory: {step.sentence()}, the same optimization" for step in steps), *result.notes],
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
     mark_finished(work, draft)

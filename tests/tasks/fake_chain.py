@@ -45,6 +45,14 @@ if what == "again":
     saved.write_text("4")
     (work / "error.json").write_text(json.dumps({"exit_code": 76, "cause": "late_nan", "message": "remedy 1 at step 4"}))
     sys.exit(76)
+if what.startswith("oom"):
+    most = int(what.split()[1])
+    batch = spec["config"]["grpo"]["per_device_train_batch_size"]
+    if batch > most:
+        saved.write_text("6")
+        message = f"OutOfMemoryError: CUDA out of memory with {batch}"
+        (work / "error.json").write_text(json.dumps({"exit_code": 30, "cause": "out_of_memory", "message": message}))
+        sys.exit(30)
 if what == "die":
     (out / "half.txt").write_text("half of")
     os.kill(os.getpid(), 9)
@@ -60,7 +68,7 @@ if what == "silent":
     sys.exit(0)
 read = {name: (Path(path) / "value.txt").read_text() for name, path in spec["inputs"].items()}
 grpo = spec["config"]["grpo"]
-value = {"one": f"beta {grpo['beta']}", "two": f"epsilon {grpo['epsilon']}", "three": "end"}[stage]
+value = {"one": f"beta {grpo['beta']}", "two": f"epsilon {grpo['epsilon']}", "three": "end"}.get(stage, f"{grpo['per_device_train_batch_size']} x {grpo['gradient_accumulation_steps']}")
 (out / "value.txt").write_text(f"{value} of {sorted(read.items())}")
 (work / "metrics.jsonl").write_text('{"step": 1}\\n')
 result = {"metrics": {"resumed_from_step": resumed, "score": 0.5}, "notes": ["well"]}

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import PipelineError, Retryable, StoreError
-from tasks.stage import execute, file_digest, folder_digest
+from tasks.errors import OutOfMemory, PipelineError, Retryable, StoreError
+from tasks.stage import Stage, execute, file_digest, folder_digest
 
 FAKE = Path(__file__).with_name("fake_chain.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -331,3 +331,27 @@ def test_a_stage_may_take_parts_from_its_earlier_artifacts(bench: Any) -> None:
     newest = max(bench.store.list("one"), key=lambda manifest: manifest.finished_at)
     (bench.store.local_folder(newest) / "value.txt").write_text("changed by hand")
     assert value(grpo__beta=0.3) == "beta 0.3 of []"
+
+
+def test_a_stage_that_runs_out_of_memory_goes_on_with_less(bench: Any) -> None:
+    grpo = Stage("grpo", "grpo", 1, (), lambda config, parents: {"grpo": config.grpo.per_device_train_batch_size})
+    bench.behave("grpo", "oom 64")
+    outcome = execute(grpo, bench.settings(grpo__per_device_train_batch_size=256), {})
+    assert bench.starts() == ["grpo 1", "grpo 2", "grpo 3"]
+    manifest = outcome.manifest
+    assert (bench.store.local_folder(manifest) / "value.txt").read_text() == "64 x 4 of []"
+    assert manifest.resumed_from_step == 6  # of the checkpoint before it ran out
+    assert manifest.config["grpo"]["per_device_train_batch_size"] == 256  # what was asked for, and its fingerprint
+    steps = manifest.effective_config["memory_steps"]
+    assert [step["changes"]["grpo.per_device_train_batch_size"] for step in steps] == [[256, 128], [128, 64]]
+    assert "CUDA out of memory with 256" in steps[0]["because"]
+    assert manifest.notes[0].startswith("out of memory: grpo.per_device_train_batch_size 256 -> 128")
+    assert any("once more with grpo.per_device_train_batch_size 128 -> 64" in line for line in bench.lines)
+
+
+def test_a_stage_that_cannot_do_with_less_ends_as_out_of_memory(bench: Any) -> None:
+    grpo = Stage("grpo", "grpo", 1, (), lambda config, parents: {})
+    bench.behave("grpo", "oom 1")
+    with pytest.raises(OutOfMemory, match="CUDA out of memory with 24"):
+        execute(grpo, bench.settings(grpo__per_device_train_batch_size=24, grpo__loss_type="bnpo"), {})
+    assert bench.starts() == ["grpo 1"]

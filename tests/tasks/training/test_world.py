@@ -126,11 +126,11 @@ def assert_same(stage: str, one: Path, two: Path, keys: tuple[str, ...]) -> None
     assert apart < 0.01 * STEP[stage], apart
 
 
-def alone(stage: str, work: Path, inputs: dict[str, Path]) -> None:
+def alone(stage: str, work: Path, inputs: dict[str, Path], *more: str) -> None:
     """The stage in this process."""
     from importlib import import_module
 
-    spec = json.loads(prepare(stage, work, inputs, 1).read_text())
+    spec = json.loads(prepare(stage, work, inputs, 1, *more).read_text())
     ctx = StageContext(load_config_of(spec), inputs, work, seed=spec["seed"], stage=stage)
     import_module(f"tasks.{stage}.entry").run(ctx)
 
@@ -181,6 +181,24 @@ def test_grpo_on_two_processes(inputs: dict[str, Path], tmp_path: Path, monkeypa
     assert result["metrics"]["completions"] == 4 * 8
     kept = [json.loads(line) for line in (tmp_path / "two" / "out" / "rollouts.jsonl").read_text().splitlines()]
     assert len(kept) == 4 * 4  # the first four of rank 0, once a step
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_half_the_micro_batch_is_the_same_optimization(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """What a stage that ran out of memory does next (`tasks.process.step_down`)."""
+    monkeypatch.syspath_prepend(str(inputs["dataset"].parent))
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import two_processes
+
+    from tasks.grpo.trainer import LedgerTrainer
+
+    monkeypatch.setattr(LedgerTrainer, "_generate_single_turn", two_processes.fixed_rollouts())
+    alone(stage, tmp_path / "one", inputs)
+    smaller = [f"{stage}.per_device_train_batch_size=4", f"{stage}.gradient_accumulation_steps=2"]
+    alone(stage, tmp_path / "two", inputs, *smaller)
+    assert_same(stage, tmp_path / "one", tmp_path / "two", ("loss", "grad_norm"))
 
 
 @pytest.mark.slow
