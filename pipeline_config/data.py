@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +11,22 @@ from pipeline_config.base import Section
 from pipeline_config.sources import AnySource, FileSource, HubSource, SourceConfig, SumSource, has_working
 
 RowCount = Annotated[int, Field(ge=1, le=10_000_000)] | Literal["all"]
+
+
+WINDOW = "{window}"
+_TEMPLATES = ("url", "revision", "split")
+
+
+def _filled(place: str, source: Any, window: Any) -> Any:
+    """A source with `{window}` replaced, as far as it is one that can be read at all."""
+    if not isinstance(source, Mapping):
+        return source
+    found = [key for key in _TEMPLATES if isinstance(source.get(key), str) and WINDOW in source[key]]
+    if found and place.startswith("eval"):
+        raise ValueError(f"{place}.{found[0]} holds {WINDOW}: the evaluation must not move with the training data")
+    if found and not isinstance(window, str):
+        raise ValueError(f"{place}.{found[0]} holds {WINDOW}: give data.window")
+    return {**source, **{key: source[key].replace(WINDOW, str(window)) for key in found}}
 
 
 class DataConfig(Section):
@@ -21,6 +38,9 @@ class DataConfig(Section):
     """Worked traces for SFT; empty: the sources of `train`."""
     eval: tuple[SourceConfig, ...] = Field(default=(), max_length=100)
     """Held-out problems; empty: the sources of `train`, split by content."""
+    window: str | None = Field(default=None, pattern=r"^[0-9A-Za-z][0-9A-Za-z._:+-]{0,99}$")
+    """The part of the data to train on, such as a date: replaces `{window}` in `url`, `revision` and `split` of the sources
+    of `train` and `sft`. The nightly flow gives the date of its schedule (UTC)."""
     sft_rows: RowCount = 2000
     """Traces for SFT, or `all`."""
     train_rows: RowCount = 1000
@@ -46,6 +66,23 @@ class DataConfig(Section):
     on_long_prompt: Literal["error", "drop"] = "error"
     """A prompt that, with the completion, does not fit into the model's context: stop and name it, or drop and count.
     It does not concern SFT rows longer than `sft.max_length`: these are always dropped and counted."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_window(cls, given: Any) -> Any:
+        """Everything after this sees the filled texts, so fingerprints depend on what is read, not on its name."""
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        if isinstance(filled.get("window"), int):  # 20261130 is a number in YAML
+            filled["window"] = str(filled["window"])
+        for name in ("train", "sft", "eval"):
+            sources = filled.get(name)
+            if isinstance(sources, list | tuple):
+                filled[name] = [
+                    _filled(f"{name}[{i}]", source, filled.get("window")) for i, source in enumerate(sources)
+                ]
+        return filled
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:

@@ -117,7 +117,8 @@ def _code_digest(path: str) -> str | None:
 
 def dataset_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
-        "data": config.data.model_dump(mode="json"),
+        # The window is in the sources that it was filled into.
+        "data": config.data.model_dump(mode="json", exclude={"window"}),
         "sources": source_identities(config.data),
         "template": template_terms(config),
         "lengths": {

@@ -26,7 +26,7 @@ from tasks.errors import PipelineError
 from tasks.findings import Finding
 from tasks.process.secrets import hide
 
-DEPLOYMENTS = ("full", "from-sft", "evaluate-export")
+DEPLOYMENTS = ("full", "nightly", "from-sft", "evaluate-export")
 SETUP = "grpo-pipeline ops setup"
 DEPLOY = "prefect --no-prompt deploy --all"
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 60.0

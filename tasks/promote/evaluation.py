@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -35,7 +36,7 @@ def evaluator(settings: Settings, run_stage: RunStage = execute) -> Callable[[Ma
                 fix="run the pipeline again, so that the new model is evaluated by this version",
             ) from error
         config = recorded.model_copy(update={"run": settings.config.run})
-        here = Settings(config, settings.store, settings.run_id, settings.log, settings.warn, settings.on_progress)
+        here = replace(settings, config=config)
         parents = {
             name: model if name == "grpo" else artifact(settings.store, like.parents[name])
             for name in EVALUATE_GRPO.parents
