@@ -20,8 +20,8 @@ _UNREACHABLE = (httpx.HTTPError, PrefectException, OSError)
 
 
 @contextmanager
-def global_slot(stage: Stage, settings: Settings) -> Iterator[None]:
-    """Hold a slot of `run.gpu_limit`, if one is named; waits while all are taken.
+def global_slots(stage: Stage, settings: Settings, count: int) -> Iterator[None]:
+    """Hold `count` slots of `run.gpu_limit`, one per GPU, if a limit is named; waits while too many are taken.
 
     A slot that cannot be renewed, because the server is down or has forgotten it, is a warning: training goes on.
 
@@ -30,11 +30,13 @@ def global_slot(stage: Stage, settings: Settings) -> Iterator[None]:
         Retryable: the server does not answer.
     """
     name = settings.config.run.gpu_limit
-    if name is None:
+    if name is None or count == 0:
         yield
         return
-    settings.log(f"{stage.name}: asks for a slot of the global limit {name}, and waits while all are taken")
-    slot = concurrency(name, occupy=1, lease_duration=LEASE_S, strict=True, raise_on_lease_renewal_failure=False)
+    settings.log(
+        f"{stage.name}: asks for {count} of the slots of the global limit {name}, and waits while they are taken"
+    )
+    slot = concurrency(name, occupy=count, lease_duration=LEASE_S, strict=True, raise_on_lease_renewal_failure=False)
     try:
         slot.__enter__()
     except ConcurrencySlotAcquisitionError as error:
@@ -45,11 +47,11 @@ def global_slot(stage: Stage, settings: Settings) -> Iterator[None]:
                 fix=f"grpo-pipeline ops setup --gpu-limit {name}=N",
             ) from error
         raise Retryable(
-            f"the global limit {name!r} cannot be asked for a slot: {error.__cause__}",
+            f"the global limit {name!r} cannot be asked for slots: {error.__cause__}",
             where="run.gpu_limit",
             fix="check the Prefect server",
         ) from error
-    settings.log(f"{stage.name}: holds a slot of {name}")
+    settings.log(f"{stage.name}: holds {count} of {name}")
     try:
         yield
     finally:
@@ -57,5 +59,5 @@ def global_slot(stage: Stage, settings: Settings) -> Iterator[None]:
             slot.__exit__(None, None, None)
         except _UNREACHABLE as error:
             settings.warn(
-                f"the slot of {name} could not be given back ({type(error).__name__}): free in {LEASE_S:.0f} s"
+                f"the slots of {name} could not be given back ({type(error).__name__}): free in {LEASE_S:.0f} s"
             )

@@ -15,7 +15,7 @@ from prefect.exceptions import PrefectException
 from prefect.states import Completed, State
 
 from artifacts.manifest import Manifest
-from flows.limits import global_slot
+from flows.limits import global_slots
 from tasks.errors import PipelineError
 from tasks.stage import Outcome, Settings, Stage, execute
 
@@ -60,8 +60,8 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
 
 
 def _under_prefect(stage: Stage, settings: Settings) -> Settings:
-    """Settings whose progress goes to a Prefect progress artifact and, less often, to the log, and whose GPU stages take a
-    slot of `run.gpu_limit`.
+    """Settings whose progress goes to a Prefect progress artifact and, less often, to the log, and whose GPU stages take
+    slots of `run.gpu_limit`.
 
     A Prefect server that does not answer must not stop training: the failure is logged once and progress goes on in the log.
     """
@@ -87,4 +87,4 @@ def _under_prefect(stage: Stage, settings: Settings) -> Settings:
             state["broken"] = True
             settings.warn(f"{stage.name}: progress cannot be shown in Prefect: {type(error).__name__}")
 
-    return replace(settings, on_progress=show, gpu_slot=lambda: global_slot(stage, settings))
+    return replace(settings, on_progress=show, gpu_slots=lambda count: global_slots(stage, settings, count))

@@ -35,7 +35,7 @@ class RunConfig(Section):
     grace_s: float = Field(25.0, ge=0.1, le=28.0)
     """Time a stage gets to save after SIGTERM; Prefect kills a cancelled run after 30 s."""
     gpu_limit: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-    """A Prefect global concurrency limit of which every GPU stage takes a slot, for a limit over several hosts. Not used by a
+    """A Prefect global concurrency limit of which a stage takes a slot per GPU: for a limit over several hosts. Not used by a
     run that starts a Prefect server of its own. On one host the lock of each GPU is enough."""
     tracking: Literal["off", "local", "offline", "cloud"] = "local"
     """SwanLab mode; metrics.jsonl in the artifact is written in any case."""

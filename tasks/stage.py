@@ -77,7 +77,7 @@ class Settings:
     Attributes:
         run_id: names the run in logs; a forced stage starts over once per run, not once per retry.
         on_progress: called with (done, total, label) every few seconds.
-        gpu_slot: entered by a stage that has its GPU, before it starts: a limit beyond this machine.
+        gpu_slots: entered by a stage that has this many GPUs, before it starts: a limit beyond this machine.
     """
 
     config: PipelineConfig
@@ -86,7 +86,7 @@ class Settings:
     log: Log = print
     warn: Log = print
     on_progress: Callable[[float, float, str], None] = field(default=lambda done, total, label: None)
-    gpu_slot: Callable[[], AbstractContextManager[None]] = nullcontext
+    gpu_slots: Callable[[int], AbstractContextManager[None]] = field(default=lambda gpus: nullcontext())
 
     @property
     def home(self) -> Path:
@@ -213,7 +213,7 @@ def execute(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *
                 lambda text: settings.log(f"{stage.name}: {text}"),
                 count=settings.config.parallel.processes if stage.package in SEVERAL else 1,
             )
-            stack.enter_context(settings.gpu_slot())
+            stack.enter_context(settings.gpu_slots(len(gpu.gpus)))
             held = Held((*held.descriptors, *gpu.descriptors), gpu.environment, gpu.gpus)
         manifest = _make(stage, settings, parents, terms, key, work, held, force=force)
     return Outcome(manifest, False, reason)

@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_H
 from typer.testing import CliRunner
 
 from flows import cli
-from flows.limits import global_slot
+from flows.limits import global_slots
 from flows.notify import announce, announced
 from flows.ops.setup import DURABLE_LEASES
 from tasks.errors import ConfigError, DataError, GateRefused, Interrupted, NonFinite
@@ -195,11 +195,11 @@ def test_a_global_limit(client: SyncPrefectClient) -> None:
     call("setup", "--pool", "p1", "--gpu-limit", "two=2")
     said: list[str] = []
 
-    def slot(name: str | None) -> Any:
+    def slot(name: str | None, count: int = 1) -> Any:
         config = SimpleNamespace(run=SimpleNamespace(gpu_limit=name))
         settings: Any = SimpleNamespace(config=config, log=said.append, warn=said.append)
         stage: Any = SimpleNamespace(name="grpo")
-        return global_slot(stage, settings)
+        return global_slots(stage, settings, count)
 
     def taken() -> int:
         return int(client.read_global_concurrency_limit_by_name("two").active_slots)
@@ -208,8 +208,10 @@ def test_a_global_limit(client: SyncPrefectClient) -> None:
         stack.enter_context(slot("two"))
         stack.enter_context(slot("two"))
         assert taken() == 2
-    assert taken() == 0 and said[1] == "grpo: holds a slot of two"
-    with slot(None):
+    assert taken() == 0 and said[1] == "grpo: holds 1 of two"
+    with slot("two", 2):
+        assert taken() == 2
+    with slot(None), slot("two", 0):
         assert taken() == 0
     with pytest.raises(ConfigError, match="no global limit 'three'"), slot("three"):
         pass
