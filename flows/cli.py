@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -200,16 +202,31 @@ def artifacts_gc(
     delete: Annotated[
         bool, typer.Option("--delete", help="Really delete; without it, only say what would go.")
     ] = False,
+    leftover_days: Annotated[
+        float,
+        typer.Option(min=0.1, help="Work directories and SwanLab experiments idle for this many days go as well."),
+    ] = 14.0,
+    home: Annotated[
+        Path, typer.Option(help="run.home of the runs, for the store's default and what lies beside it.")
+    ] = Path("grpo-runs"),
     store: StoreUrl = None,
 ) -> None:
-    """Delete old artifacts and half-written ones."""
+    """Delete old artifacts, half-written ones, and what dead runs left in their home. Never what a run is working in."""
     with user_errors():
-        removed = opened(store).gc(keep_last=keep_last, dry_run=not delete)
+        from tasks.leftovers import clear
+
+        opened_store = opened(store, str(home))
+        removed = opened_store.gc(keep_last=keep_last, dry_run=not delete)
+        verb = "deleted" if delete else "would delete"
         for item in removed:
             what = f"{item.kind} {item.stage}/{item.fingerprint[:16]}, {item.size_bytes / 1e6:.1f} MB: {item.reason}"
-            out.print(f"{'deleted' if delete else 'would delete'} {escape(what)}", soft_wrap=True)
-        size = sum(item.size_bytes for item in removed) / 1e6
-        out.print(f"{len(removed)} {'deleted' if delete else 'to delete (add --delete)'}, {size:.1f} MB")
+            out.print(f"{verb} {escape(what)}", soft_wrap=True)
+        found = clear(home.resolve(), opened_store, timedelta(days=leftover_days), dry_run=not delete)
+        for left in found:
+            what = f"{left.kind} {left.path.name}, {left.size_bytes / 1e6:.1f} MB: {left.reason}"
+            out.print(f"{'kept' if left.kept else verb} {escape(what)}", soft_wrap=True)
+        gone = [item.size_bytes for item in removed] + [left.size_bytes for left in found if not left.kept]
+        out.print(f"{len(gone)} {'deleted' if delete else 'to delete (add --delete)'}, {sum(gone) / 1e6:.1f} MB")
 
 
 @config_app.command("show")
