@@ -380,6 +380,13 @@ def test_reward_up_accuracy_down() -> None:
     assert found.verdict == "reward_hacking" and found.curve.key == "eval_accuracy"
 
 
+def test_our_own_held_out_accuracy_is_found_by_its_name() -> None:
+    log = with_eval(healthy(40), [0.5, 0.52, 0.5, 0.51, 0.2, 0.2, 0.18, 0.2])
+    ours = [{"eval_outcomes/right" if k == "eval_accuracy" else k: v for k, v in row.items()} for row in log]
+    found = diagnose_rows([{**row, "eval_reward": 0.5} if "eval_outcomes/right" in row else row for row in ours])
+    assert found.verdict == "reward_hacking" and found.curve.key == "eval_outcomes/right"
+
+
 def test_without_accuracy_the_blind_spot_is_said() -> None:
     finding = reward_hacking(Run(healthy(40)))
     assert finding.status == "not_measured" and "eval_accuracy" in finding.headline
@@ -402,6 +409,8 @@ def test_per_cent_is_understood() -> None:
 def test_plateau_is_only_a_note() -> None:
     flat = plateau(Run(healthy(40, reward=lambda i: 0.5 + WAVE[i % 5])))
     assert flat.status == "note"
+    looked = plateau(Run(with_eval(healthy(40, reward=lambda i: 0.5 + WAVE[i % 5]), [0.5, 0.5, 0.46, 0.48])))
+    assert looked.headline.endswith("held-out accuracy went from 0.46 to 0.48")
     assert plateau(Run(healthy(40))).status == "ok"
     assert plateau(Run(rows(40, reward=1.0))).status == "ok"
 
