@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from datasets import Dataset
-from transformers import PrinterCallback
+from transformers import PrinterCallback, TrainerState
 from trl import GRPOTrainer
 
 from pipeline_config.pipeline import PipelineConfig
@@ -81,6 +81,20 @@ def held_out_prompts(ctx: StageContext) -> Dataset | None:
         return None
     rows = pq.read_table(ctx.inputs["dataset"] / "gate.parquet").to_pylist()
     return prompts_of(rows[: ctx.config.grpo.eval_problems], ctx.config, held_out=True)
+
+
+def train(trainer: LedgerTrainer, checkpoint: str | None) -> float | None:
+    """Train to the end, from a checkpoint if there is one; returns the mean loss of the steps made now, None when none was left.
+
+    From a checkpoint of the last step transformers would train one step more.
+    """
+    if checkpoint is not None:
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        if state.global_step >= trainer.args.max_steps:
+            trainer._load_from_checkpoint(checkpoint)
+            trainer.state = state
+            return None
+    return float(trainer.train(resume_from_checkpoint=checkpoint).training_loss)
 
 
 def run(ctx: StageContext) -> StageResult:
@@ -151,8 +165,9 @@ def run(ctx: StageContext) -> StageResult:
     checkpoint, resumed_from = resume_point(ctx)
     if ctx.rank == 0:
         truncate_groups(groups, resumed_from or 0)
+    trainer.resumed_at = resumed_from or 0
     try:
-        outcome = trainer.train(resume_from_checkpoint=checkpoint)
+        loss = train(trainer, checkpoint)
         watchdog.settle()
         raise_if_stopped(ctx, trainer.state.global_step)
         memory = memory_record(
@@ -178,7 +193,7 @@ def run(ctx: StageContext) -> StageResult:
     history = [row for row in trainer.state.log_history if "reward" in row]
     return StageResult(
         metrics={
-            "train_loss": float(outcome.training_loss),
+            "train_loss": loss,
             "steps": trainer.state.global_step,
             "completions": trainer.state.global_step
             * settings.per_device_train_batch_size

@@ -10,8 +10,8 @@ policy: curves with and without refilling can be laid side by side, and the watc
 `frac_reward_zero_std` is of the batch that is trained on. `refill/*` counts.
 
 Resume. The prompts of a refill depend on seed, step, round and the groups tried before, which groups.jsonl keeps; sampling with transformers depends on torch's generator, which a
-checkpoint keeps. So a run resumed from a checkpoint goes on exactly as it would have (not with vLLM, whose generator no checkpoint holds, and
-not past the first pass over the prompts, whose new order TRL's sampler does not restore).
+checkpoint keeps; TRL's sampler draws a new order for each pass over the prompts, and `resumed_at` lets it draw those of the passes that
+are over. So a run resumed from a checkpoint goes on exactly as it would have (not with vLLM, whose generator no checkpoint holds).
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
         groups_file: gets a line for every group tried.
         max_refills: rounds of refilling per batch of rollouts; 0 trains exactly as TRL does and only keeps the ledger.
 
+    Attributes:
+        resumed_at: optimizer step of the checkpoint that training goes on from; set before `train`.
+
     Raises:
         ConfigError: refilling was asked for on more than one process.
     """
@@ -57,6 +60,7 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(self, *args: Any, grader: Grader, groups_file: Path, max_refills: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.grader, self.groups_file, self.max_refills = grader, groups_file, max_refills
+        self.resumed_at = 0
         self._ready: Draw | None = None
         self._known: KnownPrompts | None = None
         self._ids: list[str] = []
@@ -66,6 +70,15 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
                 where="grpo.max_refills",
                 fix="set grpo.max_refills=0, or train on one GPU",
             )
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        groups = self.args.generation_batch_size // self.num_generations
+        per_pass = len(self.train_dataset) // groups * self.num_iterations
+        if sampler.shuffle and self.args.steps_per_generation == self.args.gradient_accumulation_steps and per_pass:
+            for _ in range(self.resumed_at // per_pass):
+                torch.randperm(len(self.train_dataset), generator=sampler.generator)
+        return sampler
 
     def _generate(self, prompts: list[Any]) -> Any:
         return super()._generate(prompts) if self._ready is None else self._ready.generated

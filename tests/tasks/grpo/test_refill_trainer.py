@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tasks.errors import Interrupted
 from tasks.grpo.ledger import read_groups
 from tasks.process.context import StageContext
 from tasks.process.metrics import read_metrics
@@ -77,17 +78,27 @@ def test_dead_groups_are_refilled_counted_and_logged(run: RunGRPO) -> None:
     assert max(questions) < 6  # held-out completions are not shown as rollouts
 
 
-def test_a_resumed_run_goes_on_exactly(run: RunGRPO, monkeypatch: pytest.MonkeyPatch) -> None:
-    straight, _ = run("straight", "grpo.max_refills=2")
-    from tasks.errors import Interrupted
-
+@pytest.mark.parametrize(
+    ("settings", "rows", "step"),
+    [
+        # Asked to stop in the middle of the second window of two steps: its end is waited for.
+        (["grpo.max_refills=2"], 3, 4),
+        # Five steps are a pass over the prompts: the second pass has an order of its own.
+        (["grpo.num_iterations=1", "grpo.per_device_train_batch_size=16", "grpo.max_steps=7"], 5, 6),
+        # Stopped at the very end: nothing is left to train.
+        (["grpo.max_steps=2", "grpo.num_iterations=1"], 1, 2),
+    ],
+)
+def test_a_resumed_run_goes_on_exactly(
+    run: RunGRPO, monkeypatch: pytest.MonkeyPatch, settings: list[str], rows: int, step: int
+) -> None:
+    straight, _ = run("straight", *settings)
     with monkeypatch.context() as patched:
-        # Asked to stop in the middle of the second window: its end is waited for.
-        patched.setattr(StageContext, "stop_requested", lambda ctx: len(read_metrics(ctx.metrics_path)) >= 3)
+        patched.setattr(StageContext, "stop_requested", lambda ctx: len(read_metrics(ctx.metrics_path)) >= rows)
         with pytest.raises(Interrupted):
-            run("stopped", "grpo.max_refills=2")
-    resumed, result = run("stopped", "grpo.max_refills=2")
-    assert result.metrics["resumed_from_step"] == 4
+            run("stopped", *settings)
+    resumed, result = run("stopped", *settings)
+    assert result.metrics["resumed_from_step"] == step
     for name in ("model/model.safetensors", "groups.jsonl", "ledger.jsonl"):
         assert (resumed.out / name).read_bytes() == (straight.out / name).read_bytes(), name
 
