@@ -88,7 +88,7 @@ def train(trainer: LedgerTrainer, checkpoint: str | None) -> float | None:
 
     From a checkpoint of the last step transformers would train one step more.
     """
-    if checkpoint is not None:
+    if checkpoint is not None and trainer.accelerator.num_processes == 1:
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
         if state.global_step >= trainer.args.max_steps:
             trainer._load_from_checkpoint(checkpoint)

@@ -378,3 +378,13 @@ def test_merge_keeps_every_leaf_of_the_later_tree(base: dict[str, Any], over: di
 def test_parse_yaml_and_validate_are_closed() -> None:
     assert parse_yaml("", "x") == {}
     assert validate({}) == PipelineConfig()
+
+
+def test_refilling_inside_unsloth_is_refused() -> None:
+    text = refused("grpo.max_refills=2", "run.backend=unsloth")
+    assert "grpo.max_refills needs run.backend = trl" in text
+
+
+def test_held_out_problems_come_from_the_gates() -> None:
+    assert "is more than data.gate_rows = 48" in refused("grpo.eval_steps=5", "grpo.eval_problems=49")
+    assert load_config("tiny", overrides=["grpo.eval_problems=49"]).grpo.eval_steps == 0  # not looked at
