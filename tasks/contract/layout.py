@@ -125,7 +125,7 @@ def strip_outer(text: str) -> str:
     for _ in range(8):
         before = text
         text = text.strip()
-        if text[-1:] in _TRAILING and text[-2:] != "..":
+        if text[-1:] in _TRAILING and text[-2:] != ".." and text[-2:-1] != "\\":
             text = text.rstrip(_TRAILING)
         if text[:1] not in _OUTER_FIRST:
             return text
@@ -133,7 +133,7 @@ def strip_outer(text: str) -> str:
             inner = len(text) - len(left) - len(right)
             if inner > 0 and text.startswith(left) and text.endswith(right):
                 body = text[len(left) : len(text) - len(right)]
-                if left not in body:
+                if left not in body.replace("\\$", ""):  # an escaped dollar is a currency sign
                     text = body
                     break
         if text == before:

@@ -222,3 +222,19 @@ def _alive(pid: int) -> bool:
 )
 def test_latex_source(text: str, source: str) -> None:
     assert latex_source(text) == source
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        (r"$\$18$", "18"),
+        (r"$\$1{,}200$", "1200"),
+        (r"\$18", r"\$18"),
+        (r"$\$2.50$.", "5/2"),
+        (r"8\,", "8"),
+        (r"$8\;$", "8"),
+    ],
+)
+def test_dollars_inside_mathematics_and_thin_spaces(answer: str, gold: str) -> None:
+    assert kind(answer, gold) is Kind.RIGHT
+    assert kind(answer.replace("8", "9").replace("2", "3"), gold) is not Kind.RIGHT
