@@ -82,10 +82,14 @@ def held_out_arguments(settings: GRPOSettings) -> dict[str, Any]:
 def wanted_arguments(settings: GRPOSettings) -> dict[str, Any]:
     """Settings that a back end must not change: each alters what is learnt."""
     names = (
-        "learning_rate lr_scheduler_type warmup_steps weight_decay max_grad_norm max_steps num_generations num_iterations "
+        "learning_rate lr_scheduler_type warmup_steps optim weight_decay max_grad_norm max_steps num_generations num_iterations "
         "per_device_train_batch_size gradient_accumulation_steps max_completion_length temperature top_p top_k min_p beta "
         "loss_type scale_rewards epsilon mask_truncated_completions"
     )
     data = settings.model_dump(mode="json")
     wanted = {name: data[name] for name in names.split()}
-    return {**wanted, "epsilon_high": settings.epsilon if settings.epsilon_high is None else settings.epsilon_high}
+    return {
+        **wanted,
+        "epsilon_high": settings.epsilon if settings.epsilon_high is None else settings.epsilon_high,
+        "vllm_importance_sampling_correction": True,
+    }

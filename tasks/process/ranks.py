@@ -23,6 +23,7 @@ from tasks.process.jsonio import read_json, write_json
 SEVERAL = frozenset({"sft", "grpo"})
 """Stages that run on `parallel.processes` processes."""
 
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 TICK_S = 0.1
 FAILED_GRACE_S = 10.0
 """After one rank has failed the others hang in their next collective operation: so long they get to fail by themselves."""
@@ -67,13 +68,13 @@ def _fixed(shared: Mapping[str, str]) -> dict[str, str]:
 def run_ranks(argv: Sequence[str], processes: int, work_dir: Path) -> int:
     """Run a command once per rank until all have ended, and return the exit code of the stage.
 
-    SIGTERM and SIGINT go to every rank, which then agree on the step at which they save. When a rank fails, the others get
-    `FAILED_GRACE_S` and are then killed.
+    SIGTERM and SIGINT go to every rank, which then agree on the step at which they save; so does SIGUSR1, for their stacks. When a
+    rank fails, the others get `FAILED_GRACE_S` and are then killed. Inheritable descriptors (held locks) stay open in every rank.
     """
     for path in work_dir.glob("error-rank*.json"):
         path.unlink()
     ranks = [
-        subprocess.Popen(list(argv), env=env)
+        subprocess.Popen(list(argv), env=env, close_fds=False)
         for env in environments(processes, os.environ, len(os.sched_getaffinity(0)))
     ]
 
@@ -82,8 +83,8 @@ def run_ranks(argv: Sequence[str], processes: int, work_dir: Path) -> int:
             if one.poll() is None:
                 one.send_signal(signum)
 
-    signal.signal(signal.SIGTERM, forward)
-    signal.signal(signal.SIGINT, forward)
+    for number in FORWARDED:
+        signal.signal(number, forward)
     try:
         return settle(_codes(ranks), work_dir)
     finally:

@@ -51,9 +51,14 @@ def main(args: Sequence[str]) -> int:
     path = parser.parse_args(args).spec
     processes = processes_of(path)
     if processes > 1 and "RANK" not in os.environ:
-        return run_ranks(
-            [sys.executable, "-P", "-m", "tasks.process.stage_main", *args], processes, path.absolute().parent
-        )
+        work_dir = path.absolute().parent
+        watchdog = Watchdog(
+            work_dir / LOG_FILE
+        )  # this process is the one that its supervisor watches; the ranks are below it
+        try:
+            return run_ranks([sys.executable, "-P", "-m", "tasks.process.stage_main", *args], processes, work_dir)
+        finally:
+            watchdog.sweep()
     return run_spec(path, load_entry)
 
 

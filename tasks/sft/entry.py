@@ -15,11 +15,12 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from pipeline_config.pipeline import PipelineConfig
+from pipeline_config.training import SFTSettings
 from tasks.contract.prompts import encode_example
 from tasks.errors import DataError
 from tasks.models import model_folder
 from tasks.process.context import StageContext, StageResult
-from tasks.training.arguments import common_arguments, effective_config, peft_config
+from tasks.training.arguments import common_arguments, effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_model, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
@@ -70,6 +71,16 @@ def sft_arguments(ctx: StageContext, device: torch.device) -> dict[str, Any]:
     }
 
 
+def wanted_arguments(settings: SFTSettings) -> dict[str, Any]:
+    """Settings that a back end must not change: each alters what is learnt."""
+    names = (
+        "learning_rate lr_scheduler_type warmup_steps optim weight_decay max_grad_norm max_steps num_train_epochs "
+        "per_device_train_batch_size gradient_accumulation_steps"
+    )
+    data = settings.model_dump(mode="json")
+    return {name: data[name] for name in names.split()}
+
+
 def run(ctx: StageContext) -> StageResult:
     """Train and write the merged model."""
     config = ctx.config
@@ -99,6 +110,7 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "sft")],
         peft_config=None if with_unsloth else peft_config(config.sft),
     )
+    refuse_overrides(wanted_arguments(config.sft), trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(AgreeOnStop(ctx))
     check_strategy(trainer, config.parallel)

@@ -70,7 +70,7 @@ def effective_config(asked: dict[str, Any], used: dict[str, Any]) -> dict[str, A
     return {"arguments": plain, "changed_by_the_trainer": changed}
 
 
-def refuse_overrides(wanted: dict[str, Any], used: dict[str, Any], backend: str) -> None:
+def refuse_overrides(wanted: dict[str, Any], used: dict[str, Any], backend: str, section: str = "grpo") -> None:
     """Compare what was asked with what the constructed trainer holds; a difference in what is learnt is an error.
 
     Raises:
@@ -88,7 +88,7 @@ def refuse_overrides(wanted: dict[str, Any], used: dict[str, Any], backend: str)
     if changed:
         raise ConfigError(
             f"the back end {backend} changed settings that decide what is learnt: {'; '.join(changed)}",
-            where="grpo",
+            where=section,
             fix="ask for the values it insists on, or set run.backend=trl",
             cause="backend_overrides",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
     """`run("end(3) if rank else end(0)")`: exit code of two ranks with this code."""
     root = str(Path(__file__).resolve().parents[3])
     monkeypatch.setattr(ranks, "FAILED_GRACE_S", 1.0)
-    kept = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    kept = [signal.getsignal(number) for number in ranks.FORWARDED]
 
     def start(code: str) -> int:
         path = tmp_path / "rank.py"
@@ -39,7 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         return ranks.run_ranks([sys.executable, str(path)], 2, tmp_path)
 
     yield start
-    for number, handler in zip((signal.SIGTERM, signal.SIGINT), kept, strict=True):
+    for number, handler in zip(ranks.FORWARDED, kept, strict=True):
         signal.signal(number, handler)
 
 
@@ -82,6 +83,15 @@ def test_a_rank_that_hangs_after_anothers_failure_is_killed(run: Callable[[str],
 
 def test_a_rank_killed_by_a_signal(run: Callable[[str], int]) -> None:
     assert run("os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(60)") == 137
+
+
+def test_every_rank_holds_the_locks_of_the_stage(run: Callable[[str], int], tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(descriptor, True)
+    try:
+        assert run(f"end(0 if os.readlink('/proc/self/fd/{descriptor}').endswith('/lock') else 12)") == 0
+    finally:
+        os.close(descriptor)
 
 
 def test_a_request_to_stop_reaches_every_rank(tmp_path: Path) -> None:
