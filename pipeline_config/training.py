@@ -107,6 +107,22 @@ class RemedyBounds(Section):
     """Share of the training prompts that must be left when dead ones are set aside."""
 
 
+class CheckpointChoice(Section):
+    """Which checkpoint is kept: the last, unless an earlier one is better on held-out problems by more than noise."""
+
+    enabled: bool = True
+    """Off keeps the last step, whatever became of it."""
+    candidates: int = Field(3, ge=2, le=50)
+    """Models compared: the last step and the checkpoints at the newest multiples of `save_steps`, all of which stay on disk
+    while the stage runs."""
+    problems: int = Field(64, ge=8, le=100_000)
+    """Held-out problems for that: the first of the gate's, which neither SFT nor GRPO trains on; at most what there is."""
+    samples: int = Field(4, ge=1, le=1024)
+    """Completions per problem and candidate, at GRPO's own sampling settings."""
+    alpha: float = Field(0.05, gt=0.0, lt=0.5)
+    """How often an earlier checkpoint replaces a last one that is as good (one-sided, over all candidates together)."""
+
+
 class GRPOSettings(Optimization):
     """Group relative policy optimization (arXiv 2402.03300) from the merged SFT model, which is also the reference policy."""
 
@@ -155,7 +171,10 @@ class GRPOSettings(Optimization):
     """Mean difference of those log-probabilities, in nats per token, above which the run stops as `stale_rollout_weights`. 16-bit
     kernels of trainer and engine differ by about 0.01."""
     save_steps: int = Field(20, ge=1, le=1_000_000)
-    """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Does not change the result."""
+    """Optimizer steps between checkpoints, rounded up so that none falls inside a generation window. Changes the result only by what
+    `checkpoint_choice` can choose from."""
+    checkpoint_choice: CheckpointChoice = CheckpointChoice()
+    """Choice of the checkpoint by held-out accuracy. While it is on, `save_steps` is part of what the result depends on."""
     max_refills: int = Field(0, ge=0, le=16)
     """Dynamic sampling (arXiv 2503.14476): rounds per batch in which groups without reward spread are replaced by groups of fresh
     prompts. Each round samples at most as many completions as the batch has; 0 is off."""

@@ -20,6 +20,7 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.dataset.identity import identities_of, source_identities
 from tasks.errors import ConfigError
 from tasks.evaluate.plan import SAMPLER, earlier_results, plan_of
+from tasks.grpo.arithmetic import aligned_save_steps
 from tasks.process.gpu import visible_gpus
 from tasks.stage import Stage, file_digest, folder_digest
 from tasks.training.backend import backend_of
@@ -202,6 +203,13 @@ def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     if config.grpo.acts:
         # A remedy changes what is trained; without one, a stopped run has no result.
         terms["remedies"] = grpo["remedy_bounds"]
+    terms.pop("checkpoint_choice")
+    if config.grpo.checkpoint_choice.enabled:
+        terms["checkpoint_choice"] = {
+            **grpo["checkpoint_choice"],
+            "save_steps": aligned_save_steps(config.grpo),
+            "gate": file_digest(parents["dataset"], "gate.parquet"),
+        }
     if config.grpo.eval_steps:
         # Sampling held-out problems moves the random generator, and what it finds can stop the run.
         terms["held_out"] = {

@@ -9,7 +9,7 @@ from trl import GRPOConfig
 
 from pipeline_config.training import GRPOSettings
 from tasks.errors import ConfigError
-from tasks.grpo.arithmetic import aligned_save_steps
+from tasks.grpo.arithmetic import aligned_save_steps, checkpoints_kept
 from tasks.process.context import StageContext
 from tasks.sampling.sampler import uses_vllm
 from tasks.training.arguments import common_arguments
@@ -26,7 +26,7 @@ def grpo_arguments(ctx: StageContext, settings: GRPOSettings, device: torch.devi
     vllm = uses_vllm(config, device)
     try:
         arguments = GRPOConfig(
-            **common_arguments(ctx, settings, device),
+            **common_arguments(ctx, settings, device) | {"save_total_limit": checkpoints_kept(settings)},
             model_init_kwargs={
                 "dtype": "float32" if settings.method == "full" or device.type == "cpu" else "bfloat16",
                 "trust_remote_code": config.model.trust_remote_code,

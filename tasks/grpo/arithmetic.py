@@ -17,3 +17,19 @@ def aligned_save_steps(settings: GRPOSettings) -> int:
     """
     window = steps_per_window(settings)
     return -(-settings.save_steps // window) * window
+
+
+def candidate_steps(settings: GRPOSettings, last_step: int) -> list[int]:
+    """Steps of the checkpoints, before the last step, among which the one to keep is chosen; the newest of them.
+
+    Only regular ones: a checkpoint written when a run was stopped must not make its result depend on when that was.
+    """
+    every = aligned_save_steps(settings)
+    regular = range(every, last_step, every)
+    return list(regular[-(settings.checkpoint_choice.candidates - 1) :])
+
+
+def checkpoints_kept(settings: GRPOSettings) -> int:
+    """Checkpoints that must stay while training runs: those to choose from, and one more for a stop in between."""
+    choice = settings.checkpoint_choice
+    return max(settings.save_total_limit, choice.candidates + 1 if choice.enabled else 0)

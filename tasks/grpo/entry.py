@@ -1,7 +1,7 @@
 """GRPO with TRL's `GRPOTrainer` from the merged SFT model, which is also the reference policy.
 
 Runs in the stage process. Output: `model/` (merged, 16-bit), `adapter/` when LoRA, metrics.jsonl, rollouts.jsonl, the dead-group ledger
-(groups.jsonl, ledger.jsonl), and remedies.json with the logs before each remedy when one was taken.
+(groups.jsonl, ledger.jsonl), checkpoints.json (which one was kept, and why), and remedies.json with the logs before each remedy when one was taken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tasks.errors import ModelError, NonFinite
 from tasks.grpo.arguments import grpo_arguments, wanted_arguments
 from tasks.grpo.arithmetic import steps_per_window
 from tasks.grpo.canary import add_canary
+from tasks.grpo.checkpoint_choice import choose_checkpoint
 from tasks.grpo.guards import InitialKL, OwnLearningRate, Watchdog, situation
 from tasks.grpo.ledger import GROUPS_FILE, LEDGER_FILE, per_prompt, read_groups, totals, truncate_groups, write_ledger
 from tasks.grpo.remedied import load_steps, publish
@@ -177,6 +178,7 @@ def run(ctx: StageContext) -> StageResult:
         policy = whole_model(trainer)
         if policy is None:
             return StageResult()  # rank 0 saves and reports
+        choice = choose_checkpoint(ctx, policy, tokenizer, settings, trainer.state.global_step)
         sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
     except (RuntimeError, NonFinite) as error:
         if ctx.rank:
@@ -205,11 +207,12 @@ def run(ctx: StageContext) -> StageResult:
             "resumed_from_step": resumed_from,
             "rollout_engine": "vllm" if arguments.use_vllm else "transformers",
             "canary": canary,
+            "checkpoint_choice": choice,
             "groups": totals(tried),
             "remedies": publish(ctx, steps),
             "memory": memory,
             **sizes,
         },
         effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},
-        notes=watchdog.notes,
+        notes=[*watchdog.notes, *([choice["reason"]] if choice and not choice["kept_last"] else [])],
     )

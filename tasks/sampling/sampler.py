@@ -62,6 +62,14 @@ class Sampler:
         else:
             self.model = load_model(folder, config, self.device, compute_dtype(config, self.device)).eval()
 
+    @classmethod
+    def around(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: PipelineConfig) -> Sampler:
+        """A sampler of a model that is in memory already, on its device and through transformers."""
+        sampler = cls.__new__(cls)
+        sampler.tokenizer, sampler.config = tokenizer, config
+        sampler.device, sampler.engine, sampler.model = model.device, None, model
+        return sampler
+
     @property
     def name(self) -> str:
         """`vllm` or `transformers`, for the manifest."""

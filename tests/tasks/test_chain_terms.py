@@ -75,6 +75,8 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("grpo.learning_rate=2e-3", {"grpo"}),
         ("grpo.beta=0.04", {"grpo"}),
         ("grpo.max_steps=7", {"grpo"}),
+        ("grpo.save_steps=7", {"grpo"}),  # the checkpoints to choose from
+        ("grpo.checkpoint_choice.problems=20", {"grpo"}),
         ("grpo.num_generations=16", {"format_gate", "grpo"}),
         ("grpo.max_refills=2", {"grpo"}),
         ("grpo.eval_steps=5", {"grpo"}),
@@ -105,7 +107,6 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "sft.save_steps=7",
         "sft.lora.r=8",  # `method` is full
         "grpo.logging_steps=5",
-        "grpo.save_steps=7",
         "grpo.save_total_limit=5",
         "grpo.max_initial_kl=0.5",
         "grpo.canary_steps=5",
@@ -233,6 +234,19 @@ def test_sets_of_another_configuration_are_not_evaluated(base: PipelineConfig, p
         terms_of(base, {**parents, "evaluation_sets": other})
 
 
+def test_without_the_choice_of_a_checkpoint_neither_saves_nor_held_out_problems_matter(
+    reruns: Any, parents: dict[str, Manifest]
+) -> None:
+    off = ["grpo.checkpoint_choice.enabled=false"]
+    assert reruns("grpo.save_steps=7", "grpo.checkpoint_choice.samples=9", start=off) == set()
+    config = load_config("tiny", overrides=off)
+    before, after = (
+        terms_of(config, {**parents, "dataset": dataset})
+        for dataset in (parents["dataset"], altered(parents["dataset"], "gate.parquet"))
+    )
+    assert before["grpo"] == after["grpo"] and before["format_gate"] != after["format_gate"]
+
+
 def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:
     assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == {"format_gate", "grpo"}
 
@@ -244,7 +258,7 @@ def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None
         ("model", "model/model.safetensors", {"dataset", "sft", "evaluate_base"}),
         ("dataset", "stats.json", set()),
         ("dataset", "sft.parquet", {"sft", "evaluation_sets"}),
-        ("dataset", "gate.parquet", {"format_gate"}),
+        ("dataset", "gate.parquet", {"format_gate", "grpo"}),
         ("dataset", "train.parquet", {"grpo", "evaluation_sets"}),
         ("dataset", "eval.parquet", {"evaluation_sets", "export"}),
         ("evaluation_sets", "sets.json", set()),

@@ -21,6 +21,7 @@ QUICK = [
     "grpo.per_device_train_batch_size=16",
     "grpo.max_completion_length=6",
     "grpo.save_steps=5",
+    "grpo.checkpoint_choice.enabled=false",
 ]
 TAGGED = ["grpo.max_completion_length=16", "grpo.temperature=0.7"]
 """Room for a whole tagged completion (13 tokens), sampled a little below 1 after so short a training."""

@@ -84,6 +84,7 @@ def test_a_usable_checkpoint_and_a_clear_message(
         "grpo.per_device_train_batch_size=32",
         "grpo.max_completion_length=4",
         "grpo.save_steps=1",
+        "grpo.checkpoint_choice.enabled=false",
     )
     with pytest.raises(RunStopped) as caught:
         run(ctx)

@@ -31,6 +31,7 @@ SETTINGS = [
     "grpo.num_iterations=2",
     "grpo.max_steps=6",
     "grpo.save_steps=2",
+    "grpo.checkpoint_choice.enabled=false",
     "grpo.max_completion_length=6",
     "grpo.watchdog=off",
     "grpo.rewards.preset=null",

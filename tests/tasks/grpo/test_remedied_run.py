@@ -25,6 +25,7 @@ SETTINGS = [
     "grpo.per_device_train_batch_size=8",
     "grpo.max_steps=5",
     "grpo.save_steps=1",
+    "grpo.checkpoint_choice.enabled=false",
     "grpo.max_completion_length=6",
     "grpo.learning_rate=2e-5",
     "grpo.warmup_steps=0",

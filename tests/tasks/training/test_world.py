@@ -32,6 +32,7 @@ SFT = ["sft.max_steps=6", "sft.save_steps=2", "sft.warmup_steps=1"]
 GRPO = [
     "grpo.max_steps=4",
     "grpo.save_steps=2",
+    "grpo.checkpoint_choice.enabled=false",
     "grpo.num_generations=4",
     "grpo.max_completion_length=4",
     "grpo.watchdog=off",
