@@ -180,6 +180,7 @@ def _settings(preflight: Preflight) -> list[Finding]:
         settings.check_sampling(grpo, preflight.vllm),
         check_backend(grpo, backend_of(config, grpo)),
         *settings.check_devices(config, len(preflight.machine.gpus), torch.version.cuda is not None),
+        *settings.check_server(config.vllm),
         *settings.check_adapter("sft", config.sft, preflight.shape.linear),
         *settings.check_adapter("grpo", grpo, preflight.shape.linear),
     ]

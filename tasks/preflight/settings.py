@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import urllib.request
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 from pipeline_config.parallel import ParallelConfig
 from pipeline_config.pipeline import PipelineConfig
-from pipeline_config.training import GRPOSettings, Optimization
+from pipeline_config.training import GRPOSettings, Optimization, VLLMSettings
 from tasks.errors import ConfigError
 from tasks.findings import Finding
 from tasks.process.context import StageContext
@@ -185,6 +186,19 @@ def check_devices(config: PipelineConfig, gpus: int, cuda_build: bool) -> list[F
         fix = "set vllm.enabled=auto, or install the gpu requirements"
         findings.append(Finding("config.vllm", "fail", evidence, fix))
     return findings
+
+
+def check_server(vllm: VLLMSettings, timeout_s: float = 3.0) -> list[Finding]:
+    """Does the server of `vllm.mode: server` answer? A warning: it may be started after SFT."""
+    if vllm.mode != "server":
+        return []
+    name, url = "config.vllm_server", f"{vllm.server_url}".rstrip("/") + "/health"
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 - the setting only takes http and https
+            return [Finding(name, "ok", f"{vllm.server_url} answers ({answer.status})")]
+    except (OSError, ValueError) as error:
+        fix = "start it before GRPO begins, or correct vllm.server_url"
+        return [Finding(name, "warn", f"{vllm.server_url} does not answer: {error}", fix)]
 
 
 def _check_packages(name: str, settings: Optimization, gpus: int) -> list[Finding]:

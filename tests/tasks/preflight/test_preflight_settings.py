@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,25 @@ def test_a_strategy_whose_package_is_missing() -> None:
     asked = config("run.device=auto", "parallel.processes=2", "parallel.strategy=fsdp")
     finding = by_name(settings.check_devices(asked, 0, False))["config.strategy"]
     assert finding.status == "fail" and "needs GPUs" in finding.evidence
+
+
+def test_a_server_that_answers_and_one_that_does_not() -> None:
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Silent."""
+
+    assert settings.check_server(config().vllm) == []
+    with HTTPServer(("127.0.0.1", 0), Health) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        asked = config("vllm.mode=server", f"vllm.server_url={url}").vllm
+        assert [finding.status for finding in settings.check_server(asked)] == ["ok"]
+    (finding,) = settings.check_server(asked, timeout_s=0.5)
+    assert (finding.name, finding.status) == ("config.vllm_server", "warn") and "does not answer" in finding.evidence
 
 
 def test_a_batch_that_only_several_processes_make_whole(tmp_path: Path) -> None:
