@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import Interrupted, PipelineError
+from tasks.process.secrets import mask_secrets
 
 
 def now() -> str:
@@ -62,7 +64,8 @@ class RunRecord:
         if isinstance(error, PipelineError):
             self.error = error.to_json()
         else:
-            self.error = {"cause": type(error).__name__, "message": str(error), "where": "", "fix": "", "exit_code": 1}
+            message = mask_secrets(str(error), os.environ)
+            self.error = {"cause": type(error).__name__, "message": message, "where": "", "fix": "", "exit_code": 1}
         for item in self.stages:
             if item["action"] == "running":
                 item["action"] = self.status

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Section(BaseModel):
@@ -14,4 +17,30 @@ class Section(BaseModel):
         validate_default=True,
         use_attribute_docstrings=True,
         allow_inf_nan=False,
+        # A refused value may be a secret in the wrong place; our own messages show values without them.
+        hide_input_in_errors=True,
     )
+
+
+_PASSWORD = re.compile(r"(?i)(://[^/\s:@?#]*:|https?://)[^/\s@?#]+(?=@)")
+_SIGNATURE = re.compile(
+    r"(?i)([?&](?:[^=&#\s]*(?:signature|token|secret|credential|password|passwd|key)|sig|sas|auth)=)[^&#\s'\"]+"
+)
+
+
+def without_secrets(text: str) -> str:
+    """`text` with `***` for the passwords, signatures and tokens in its URLs."""
+    return _SIGNATURE.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
+
+
+def _no_secret(url: str) -> str:
+    if without_secrets(url) != url:
+        raise ValueError(
+            "holds a password, key or signature, and settings are stored with every artifact and shown by Prefect; give it "
+            "in the environment instead: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fsspec's FSSPEC_<PROTOCOL>"
+        )
+    return url
+
+
+SecretFreeUrl = Annotated[str, AfterValidator(_no_secret)]
+"""A path or URL without credentials in it."""

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from pipeline_config.base import without_secrets
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import ConfigError
 
@@ -198,7 +199,7 @@ def _message(fault: Any) -> tuple[str, str]:
     value, message = fault.get("input"), fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "model_type":
         message = "is a section: give it keys, or leave it out"
-    shown = "" if isinstance(value, Mapping) else f" (got {repr(value)[:80]})"
+    shown = "" if isinstance(value, Mapping) else f" (got {without_secrets(repr(value))[:80]})"
     return path, message + shown
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline_config.base import Section
+from pipeline_config.base import SecretFreeUrl, Section
 
 
 class RunConfig(Section):
@@ -14,7 +14,7 @@ class RunConfig(Section):
 
     home: str = Field("grpo-runs", min_length=1, max_length=1024)
     """Local folder for work directories, locks, reports and, unless `store` says otherwise, the artifact store."""
-    store: str | None = Field(None, max_length=1024)
+    store: SecretFreeUrl | None = Field(None, max_length=1024)
     """Artifact store: a folder or any fsspec URL such as `s3://bucket/prefix`. Unset means `<home>/store`."""
     backend: Literal["auto", "trl", "unsloth"] = "auto"
     """Training back end; `auto` is trl, on the CPU and the GPU. `unsloth` trains LoRA and 4-bit QLoRA adapters on a GPU."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline_config.base import Section
+from pipeline_config.base import SecretFreeUrl, Section
 
 Operation = Literal["+", "-", "*", "/"]
 Layout = Literal["columns", "gsm8k", "math", "aime", "openmath", "dapo"]
@@ -159,7 +159,7 @@ class FileSource(_Table):
 
     kind: Literal["file"] = "file"
     """A file."""
-    url: str = Field(min_length=1, max_length=4096)
+    url: SecretFreeUrl = Field(min_length=1, max_length=4096)
     """Path or fsspec URL (`data/train.jsonl.gz`, `s3://bucket/train.parquet`, `https://...`)."""
     format: Literal["auto", "jsonl", "csv", "parquet"] = "auto"
     """File format; `auto` goes by the name, with .gz, .bz2, .xz or .zst after it allowed."""

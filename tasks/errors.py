@@ -147,8 +147,9 @@ BY_EXIT_CODE: dict[int, type[PipelineError]] = {
 
 
 def from_json(data: dict[str, Any]) -> PipelineError:
-    """Rebuild an error that a stage process wrote as JSON."""
-    kind = BY_EXIT_CODE.get(int(data.get("exit_code", 1)), PipelineError)
+    """Rebuild an error that a stage process wrote as JSON; one with an unknown or no exit code is a plain PipelineError."""
+    code = data.get("exit_code")
+    kind = BY_EXIT_CODE.get(code, PipelineError) if isinstance(code, int) else PipelineError
     return kind(
         str(data.get("message", "")),
         where=str(data.get("where", "")),

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from artifacts.faults import translated
 from artifacts.fingerprint import changed_terms, fingerprint
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest, ManifestDraft
@@ -269,22 +270,22 @@ def _run_process(
     """Run the stage's process once, and describe what it left in out/."""
     config = settings.config
     steps = step_down.load_steps(work)
-    attempts = count_attempt(work)
     used = {name: parents[name] for name in stage.parents} | dict(earlier)
     inputs = {name: str(settings.store.local_folder(manifest)) for name, manifest in used.items()}
-    spec = write_spec(
-        StageSpec(
-            stage=stage.package,
-            fingerprint=key,
-            config=step_down.stepped_down(config, steps).model_dump(mode="json")
-            if steps
-            else config.model_dump(mode="json"),
-            inputs=inputs,
-            work_dir=work,
-            seed=config.seed,
-            attempt=attempts,
+    asked = step_down.stepped_down(config, steps) if steps else config
+    with translated(str(work), "write the work directory"):
+        attempts = count_attempt(work)
+        spec = write_spec(
+            StageSpec(
+                stage=stage.package,
+                fingerprint=key,
+                config=asked.model_dump(mode="json"),
+                inputs=inputs,
+                work_dir=work,
+                seed=config.seed,
+                attempt=attempts,
+            )
         )
-    )
     started = datetime.now(UTC)
     clock = time.monotonic()
     ended = run_supervised(
@@ -301,9 +302,10 @@ def _run_process(
         inherit_fds=held.descriptors,
     )
     result = read_result(ended, work)
-    for extra in ("metrics.jsonl", "stage.log"):
-        if (work / extra).exists():
-            shutil.copyfile(work / extra, work / "out" / extra)
+    with translated(str(work), "write the work directory"):
+        for extra in ("metrics.jsonl", "stage.log"):
+            if (work / extra).exists():
+                shutil.copyfile(work / extra, work / "out" / extra)
     metrics = dict(result.metrics)
     taken = {"memory_steps": [asdict(step) for step in steps]} if steps else {}
     draft = ManifestDraft(
@@ -325,7 +327,8 @@ def _run_process(
         notes=[*(f"out of memory: {step.sentence()}, the same optimization" for step in steps), *result.notes],
         resumed_from_step=metrics.pop("resumed_from_step", None),
     )
-    mark_finished(work, draft)
+    with translated(str(work), "write the work directory"):
+        mark_finished(work, draft)
     return draft
 
 

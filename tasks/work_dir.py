@@ -26,8 +26,8 @@ def finished(work: Path) -> ManifestDraft | None:
     if not isinstance(data, dict) or data.get("files") != sizes(work / "out"):
         return None
     try:
-        return ManifestDraft.model_validate(data["draft"])
-    except ValidationError:  # written by another version
+        return ManifestDraft.model_validate(data.get("draft"))
+    except ValidationError:  # damaged, or written by another version
         return None
 
 

@@ -1,10 +1,12 @@
 """Which checkpoint of a killed run can be trusted.
 
-A trainer's checkpoint folder is complete once it holds `complete.json`, written last with the size of every other file.
+A trainer's checkpoint folder is complete once it holds `complete.json`, written last with the size and sha256 of every
+other file. The digest costs less than the write to disk that it follows, and tells a changed bit from a good resume.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable
@@ -20,16 +22,14 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 def mark_complete(folder: Path) -> None:
     """Write the marker of a checkpoint folder, after all of its files have reached the disk."""
-    sizes: dict[str, int] = {}
+    files: dict[str, list[int | str]] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / MARKER_FILE:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                sizes[path.relative_to(folder).as_posix()] = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-    write_json(folder / MARKER_FILE, {"files": sizes})
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                files[path.relative_to(folder).as_posix()] = [file.tell(), digest]
+    write_json(folder / MARKER_FILE, {"files": files})
 
 
 def why_incomplete(folder: Path) -> str:
@@ -37,13 +37,20 @@ def why_incomplete(folder: Path) -> str:
     marker = read_json(folder / MARKER_FILE)
     if not isinstance(marker, dict) or not isinstance(marker.get("files"), dict):
         return f"{MARKER_FILE} is missing or damaged: the save did not finish"
-    for name, size in marker["files"].items():
+    for name, expected in marker["files"].items():
+        if not (isinstance(expected, list) and len(expected) == 2):
+            return f"{MARKER_FILE} is damaged, or of another version"
         try:
-            found = (folder / name).stat().st_size
-        except OSError:
+            with (folder / name).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != expected[0]:
+                    return f"{name} has {size} bytes instead of {expected[0]}"
+                if hashlib.file_digest(file, "sha256").hexdigest() != expected[1]:
+                    return f"{name} has changed since it was saved"
+        except FileNotFoundError:
             return f"{name} is missing"
-        if found != size:
-            return f"{name} has {found} bytes instead of {size}"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
     if not isinstance(read_json(folder / STATE_FILE), dict):
         return f"{STATE_FILE} is missing or not JSON"
     return ""

@@ -185,9 +185,11 @@ class StageContext:
 
 
 def read_progress(work_dir: Path) -> dict[str, Any] | None:
-    """The content of progress.json, or None."""
+    """The content of progress.json, or None when there is none or it is not what a stage writes."""
     data = read_json(work_dir / PROGRESS_FILE)
-    return data if isinstance(data, dict) else None
+    if not isinstance(data, dict) or "label" not in data:
+        return None
+    return data if all(isinstance(data.get(key), int | float) for key in ("done", "total")) else None
 
 
 def last_activity(work_dir: Path) -> float:

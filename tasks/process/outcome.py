@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from tasks.errors import BY_EXIT_CODE, Interrupted, PipelineError, Retryable, from_json
 from tasks.process.context import ERROR_FILE, LOG_FILE, RESULT_FILE, StageResult
 from tasks.process.jsonio import read_json
@@ -24,7 +26,17 @@ def read_result(result: ProcessResult, work_dir: Path) -> StageResult:
     data = read_json(work_dir / RESULT_FILE)
     if result.exit_code != 0 or result.ended_by != "itself" or data is None:
         raise to_error(result, work_dir)
-    return StageResult.model_validate(data)
+    try:
+        return StageResult.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise Retryable(
+            f"the stage's result cannot be used: {field}: {first['msg']}",
+            where=str(work_dir / RESULT_FILE),
+            fix=RUN_AGAIN,
+            cause="result_damaged",
+        ) from None
 
 
 def to_error(result: ProcessResult, work_dir: Path) -> PipelineError:

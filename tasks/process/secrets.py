@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SECRET_SUFFIXES = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+SECRET_SUFFIXES = (
+    *("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "_PASS", "_PAT"),
+    *("CREDENTIAL", "CREDENTIALS", "_AUTH", "COOKIE", "_DSN", "WEBHOOK", "WEBHOOK_URL", "CONNECTION_STRING"),
+)
 MASK = "***"
 # A shorter value ("1", "true", "abc") would mask ordinary words all over the log.
 MIN_SECRET_LENGTH = 6

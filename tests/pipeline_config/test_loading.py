@@ -138,6 +138,30 @@ def test_the_input_is_shown_short() -> None:
 # -- batch and group size -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:CANARY@bucket/rows.jsonl",
+        "https://CANARY@host/rows.jsonl",
+        "https://host/rows.jsonl?X-Amz-Signature=CANARY",
+        "simplecache::https://host/rows.jsonl?a=1&access_token=CANARY#x",
+        "abfs://box/rows.jsonl?sig=CANARY",
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
+    source = {"kind": "file", "url": url}
+    for text in (refused(data={"train": [source]}), refused(run={"store": url})):
+        assert "holds a password, key or signature" in text and "CANARY" not in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["rows@v1:2.jsonl", "s3://bucket/a@b.jsonl", "sftp://user@host/rows.jsonl", "https://host/rows?download=true"],
+)
+def test_a_url_without_a_secret_is_taken(url: str) -> None:
+    assert load_config("tiny", overrides=[f"run.store='{url}'"]).run.store == url
+
+
 def test_a_batch_of_broken_groups_names_the_nearest_legal_sizes() -> None:
     # 10 x 1 in groups of 8: multiples of 8 around 10 are 8 and 16; 10 x 4 = 40 = 5 x 8; divisors of 10 near 8: 10, 5.
     text = refused(

