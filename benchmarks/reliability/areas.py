@@ -1,8 +1,10 @@
 """All areas, in the order in which they are worth running: cheap ones first."""
 
-from benchmarks.reliability import damage
+from benchmarks.reliability import damage, hostile, storage
 from benchmarks.reliability.area import Area
 
 AREAS: dict[str, Area] = {
+    "3-storage": storage.AREA,
     "4-damage": damage.AREA,
+    "6-hostile": hostile.AREA,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from benchmarks.reliability.lab import (
     losses,
     record,
     rewrite,
+    said,
     store,
     wait_for,
 )
@@ -98,14 +98,13 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
         return jumping_clock(lab, trial)
     home = lab.home(trial.key)
     damage_stored(home, trial)
-    before = time.monotonic()
     ended = lab.run(home, "--stop-after", "format_gate")
-    noticed_s = time.monotonic() - before
+    noticed_s, noticed = said(ended)
     if trial.fault == "manifest: of a newer schema":
         lost = [] if ended.code == 13 else [f"exit code {ended.code}"]
         went_on = "refused until the pipeline is updated or another store is chosen; nothing was deleted"
         return outcome(lost, noticed_s, error_line(ended), went_on)
-    return outcome(losses(home, "format_gate"), noticed_s, said(ended, trial.stage), how(home, ended, trial.stage)) | {
+    return outcome(losses(home, "format_gate"), noticed_s, noticed, how(home, ended, trial.stage)) | {
         "same_result": compare(lab, home, "sft")
     }
 
@@ -113,13 +112,6 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 def outcome(lost: list[str], noticed_s: float | None, noticed: str, went_on: str) -> dict[str, Any]:
     seconds = None if noticed_s is None else round(noticed_s, 1)
     return {"lost": lost, "noticed_s": seconds, "noticed": noticed, "went_on": went_on}
-
-
-def said(ended: Ended, stage: str) -> str:
-    """What the log says about the fault."""
-    words = ("damaged", "passed over", "is no longer valid", "ignored, as if", "cannot be used", "error [")
-    found = [line for line in ended.text.splitlines() if any(word in line for word in words)]
-    return (found[0].split(" - ")[-1].strip() if found else "not an error: nothing needed to be said")[:300]
 
 
 def how(home: Path, ended: Ended, stage: str) -> str:
@@ -200,7 +192,7 @@ def damaged_checkpoint(lab: Lab, trial: Trial) -> dict[str, Any]:
     if resumed != expected:
         lost.append(f"resumed from step {resumed}, not {expected}")
     went_on = f"resumed from step {resumed} instead of {step(damaged[-1])}" if resumed else "started over"
-    result = outcome(lost, ended.seconds, said(ended, trial.stage), went_on if ended.code == 0 else error_line(ended))
+    result = outcome(lost, *said(ended), went_on if ended.code == 0 else error_line(ended))
     return {**result, "same_result": compare(lab, home, trial.stage)}
 
 
@@ -230,7 +222,7 @@ def jumping_clock(lab: Lab, trial: Trial) -> dict[str, Any]:
     if set(actions(home).values()) != {"reused"}:
         lost.append(f"not reused afterwards: {actions(home)}")
     made = record(home)
-    noticed = said(Ended(code, text, 0.0), trial.stage)
+    _, noticed = said(Ended(code, [(0.0, line) for line in text.splitlines()], 0.0))
     went_on = "the stage went on and was stored; later runs, with the clock right or wrong, reused it"
     result = outcome(lost, None, noticed, went_on)
     return {**result, "status": made.get("status"), "same_result": compare(lab, home, trial.stage)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,8 +63,13 @@ class Ended:
     """A command that has ended."""
 
     code: int
-    text: str
+    lines: list[tuple[float, str]]
+    """Seconds since the start, and the line, which came then."""
     seconds: float
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for _, line in self.lines)
 
     def tail(self, lines: int = 6) -> str:
         return "\n".join(self.text.strip().splitlines()[-lines:])
@@ -127,18 +134,26 @@ class Lab:
 
     def call(self, command: Sequence[str], *, timeout: float = 400, env: Mapping[str, str] | None = None) -> Ended:
         began = time.monotonic()
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=ROOT,
             env=self.env(env),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=timeout,
-            check=False,
+            start_new_session=True,
         )
-        return Ended(done.returncode, done.stdout, time.monotonic() - began)
+        alarm = threading.Timer(timeout, os.killpg, (process.pid, signal.SIGKILL))
+        alarm.start()
+        try:
+            assert process.stdout is not None
+            lines = [(time.monotonic() - began, line.rstrip("\n")) for line in process.stdout]
+            return Ended(process.wait(), lines, time.monotonic() - began)
+        finally:
+            alarm.cancel()
+            end(process)
 
     def start(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own, its output in `log`."""
@@ -221,7 +236,7 @@ def wait_for(condition: Callable[[], Any], seconds: float, every: float = 0.1) -
 
 def end(process: subprocess.Popen[bytes] | None) -> None:
     """End a process of ours with all in its session."""
-    if process is None:
+    if process is None or process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -248,4 +263,19 @@ def error_line(ended: Ended) -> str:
     starts = [number for number, line in enumerate(lines) if line.startswith("error [")]
     if not starts:
         return "" if ended.code == 0 else f"exit code {ended.code}: {ended.tail(2)}"[:400]
-    return " ".join(line.strip() for line in lines[starts[-1] : starts[-1] + 2])[:400]
+    return short(" ".join(line.strip() for line in lines[starts[-1] : starts[-1] + 2]))
+
+
+def said(ended: Ended) -> tuple[float | None, str]:
+    """When, in seconds since the start, and how the output first spoke of a fault."""
+    words = ("damaged", "passed over", "is no longer valid", "cannot be", "error [", "retry", "was killed", "gave up")
+    for at, line in ended.lines:
+        if any(word in line for word in words):
+            return round(at, 1), short(line.split(" - ")[-1].strip())
+    return None, "nothing needed to be said"
+
+
+def short(text: str) -> str:
+    """A message without this machine's folders and without whole digests."""
+    text = re.sub(r"/\S*?/trials/[^/\s]+", "<home>", text)
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{20,}", r"\1…", text)[:400]

@@ -16,6 +16,8 @@ from benchmarks.reliability.lab import ROOT, SETS, Lab, end, wait_for
 
 PORT = int(os.environ.get("RELIABILITY_PORT", "4410"))
 POOL = "reliability"
+HTTP = httpx.Client(timeout=10, trust_env=False)
+"""One client for all calls: making one costs more than a call."""
 
 
 def prefect(*arguments: str) -> list[str]:
@@ -34,7 +36,7 @@ def start_server(lab: Lab) -> subprocess.Popen[bytes]:
         prefect("server", "start", "--host", "127.0.0.1", "--port", str(PORT)), lab.folder / "server.log", environment
     )
     lab.api = f"http://127.0.0.1:{PORT}/api"
-    if wait_for(lambda: healthy(lab.api) or process.poll() is not None, 120) is None or process.poll() is not None:
+    if wait_for(lambda: healthy(lab.api) or process.poll() is not None, 240, 0.5) is None or process.poll() is not None:
         end(process)
         raise RuntimeError(f"the server did not start: {(lab.folder / 'server.log').read_text()[-2000:]}")
     return process
@@ -42,7 +44,7 @@ def start_server(lab: Lab) -> subprocess.Popen[bytes]:
 
 def healthy(api: str) -> bool:
     try:
-        return httpx.get(f"{api}/health", timeout=2).status_code == 200
+        return HTTP.get(f"{api}/health", timeout=2).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -62,14 +64,14 @@ def deploy(lab: Lab) -> str:
     done = lab.call(prefect("--no-prompt", "deploy", "--name", "full", "--pool", POOL))
     if done.code:
         raise RuntimeError(done.tail(20))
-    found = httpx.get(f"{lab.api}/deployments/name/grpo-pipeline/full", timeout=10).raise_for_status().json()
+    found = HTTP.get(f"{lab.api}/deployments/name/grpo-pipeline/full", timeout=10).raise_for_status().json()
     return str(found["id"])
 
 
 def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequence[str] = ()) -> str:
     """Create a flow run of the deployment and return its id."""
     parameters = {"profile": "tiny", "overrides": [f"run.home={home}", *SETS, *sets], "stop_after": stop_after}
-    answer = httpx.post(
+    answer = HTTP.post(
         f"{lab.api}/deployments/{deployment}/create_flow_run",
         json={"parameters": parameters, "state": {"type": "SCHEDULED"}},
         timeout=30,
@@ -80,7 +82,7 @@ def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequ
 def state_of(lab: Lab, run_id: str) -> dict[str, Any]:
     """Type, name and message of a flow run's state; empty while the server does not answer."""
     try:
-        answer = httpx.get(f"{lab.api}/flow_runs/{run_id}", timeout=5)
+        answer = HTTP.get(f"{lab.api}/flow_runs/{run_id}", timeout=5)
         state = answer.json().get("state") or {} if answer.status_code == 200 else {}
     except (httpx.HTTPError, ValueError):
         return {}
@@ -89,8 +91,9 @@ def state_of(lab: Lab, run_id: str) -> dict[str, Any]:
 
 @contextmanager
 def with_server(lab: Lab) -> Iterator[None]:
-    """A server for runs from the command line, which then need not start one each."""
-    server = start_server(lab)
+    """A server for runs from the command line, which then need not start one each; the one on our port if it answers."""
+    lab.api = f"http://127.0.0.1:{PORT}/api"
+    server = None if healthy(lab.api) else start_server(lab)
     try:
         yield
     finally:

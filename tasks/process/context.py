@@ -20,6 +20,8 @@ from tasks.process.jsonio import read_json, write_json
 
 PROGRESS_EVERY_S = 1.0
 SPEC_FILE, RESULT_FILE, ERROR_FILE = "spec.json", "result.json", "error.json"
+ERROR_LINE = "[error] "
+"""Begins the line of output that holds error.json when that file cannot be written."""
 METRICS_FILE, PROGRESS_FILE, LOG_FILE = "metrics.jsonl", "progress.json", "stage.log"
 
 

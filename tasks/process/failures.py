@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from tasks.errors import Interrupted, NonFinite, OutOfMemory, PipelineError, Retryable, StoreError
 
@@ -53,6 +55,15 @@ DEVICE_TEXTS = (
 # torch.multinomial, when the weights that a rollout samples from are no longer finite.
 NONFINITE_TEXTS = ("probability tensor contains either",)
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+# Libraries in Rust and C++ put the number or the words into an exception of their own.
+FULL_DISK_TEXTS = (
+    "no space left on device",
+    "os error 28",
+    "disk quota exceeded",
+    "os error 122",
+    "read-only file system",
+)
+FULL_BYTES = 2**20
 
 
 def classify(error: BaseException) -> PipelineError:
@@ -73,6 +84,27 @@ def classify(error: BaseException) -> PipelineError:
     )
 
 
+def blame_full_disk(known: PipelineError, work_dir: Path) -> PipelineError:
+    """`known`, or, when that says nothing and the disk of the work directory is full, that the disk is full.
+
+    torch reports a write that failed as "iostream error" or "unexpected pos", whatever the reason was.
+    """
+    if type(known) is not PipelineError:
+        return known
+    try:
+        free = shutil.disk_usage(work_dir).free
+    except OSError:
+        return known
+    if free >= FULL_BYTES:
+        return known
+    return StoreError(
+        f"the disk is full ({known.message})",
+        where=str(work_dir),
+        fix="free disk space or choose another run.home; the run then goes on from the newest complete checkpoint",
+        cause="disk",
+    )
+
+
 def last_frame(error: BaseException) -> str:
     """`file:line in function` where the error was raised, empty when it has no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -89,7 +121,7 @@ def _known(error: BaseException) -> PipelineError | None:
         return OutOfMemory(_describe(error), where=where, fix="lower the batch size, the lengths or the model's size")
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return OutOfMemory(_describe(error), where=where, fix="free host memory or lower the number of workers")
-    if isinstance(error, OSError) and error.errno in FULL_DISK:
+    if (isinstance(error, OSError) and error.errno in FULL_DISK) or any(part in text for part in FULL_DISK_TEXTS):
         return StoreError(_describe(error), where=where, fix="free disk space or choose another work folder")
     if isinstance(error, FloatingPointError) or any(part in text for part in NONFINITE_TEXTS):
         return NonFinite(_describe(error), where=where, fix="lower the learning rate; see metrics.jsonl for the step")

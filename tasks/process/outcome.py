@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tasks.errors import BY_EXIT_CODE, Interrupted, PipelineError, Retryable, from_json
-from tasks.process.context import ERROR_FILE, LOG_FILE, RESULT_FILE, StageResult
+from tasks.process.context import ERROR_FILE, ERROR_LINE, LOG_FILE, RESULT_FILE, StageResult
 from tasks.process.jsonio import read_json
 from tasks.process.launch import ProcessResult
 
@@ -43,9 +44,9 @@ def to_error(result: ProcessResult, work_dir: Path) -> PipelineError:
     """The error for a stage process that failed, with the last lines of its output as a note.
 
     A limit of the launcher and the supervisor's death come first (the stage's own error.json then only tells how it
-    took the SIGTERM), then error.json, then the signal or exit code.
+    took the SIGTERM), then error.json or what was printed in its place, then the signal or exit code.
     """
-    error = _limit(result) or _written(work_dir) or _unwritten(result)
+    error = _limit(result) or _written(work_dir) or _printed(result) or _unwritten(result)
     if result.tail:
         lines = "\n".join(f"  | {line}" for line in result.tail[-SHOWN_LINES:])
         error.add_note(f"last lines of {work_dir / LOG_FILE}:\n{lines}")
@@ -73,6 +74,19 @@ def _limit(result: ProcessResult) -> PipelineError | None:
 def _written(work_dir: Path) -> PipelineError | None:
     data = read_json(work_dir / ERROR_FILE)
     return from_json(data) if isinstance(data, dict) else None
+
+
+def _printed(result: ProcessResult) -> PipelineError | None:
+    """The error of a stage that could not write error.json."""
+    for line in reversed(result.tail):
+        if line.startswith(ERROR_LINE):
+            try:
+                data = json.loads(line.removeprefix(ERROR_LINE))
+            except ValueError:
+                continue
+            if isinstance(data, dict) and data.get("exit_code") == result.exit_code:
+                return from_json(data)
+    return None
 
 
 def _unwritten(result: ProcessResult) -> PipelineError:

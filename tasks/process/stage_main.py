@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import json
 import os
 import signal
 import sys
@@ -23,8 +24,8 @@ from pydantic import ValidationError
 
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import ConfigError
-from tasks.process.context import ERROR_FILE, LOG_FILE, RESULT_FILE, StageContext, StageResult, StageSpec
-from tasks.process.failures import classify
+from tasks.process.context import ERROR_FILE, ERROR_LINE, LOG_FILE, RESULT_FILE, StageContext, StageResult, StageSpec
+from tasks.process.failures import blame_full_disk, classify
 from tasks.process.jsonio import read_json, write_json
 from tasks.process.ranks import SEVERAL, rank, run_ranks
 from tasks.process.secrets import mask_secrets
@@ -175,15 +176,16 @@ def ignore_stop() -> None:
 
 def report_failure(error: BaseException, work_dir: Path) -> int:
     """Print the traceback, write error.json, both without secrets, and return the exit code."""
-    known = classify(error)
+    known = blame_full_disk(classify(error), work_dir)
     text = "".join(traceback.format_exception(error))
     print(mask_secrets(text, os.environ), file=sys.stderr, flush=True)
     data = {name: mask_secrets(v, os.environ) if isinstance(v, str) else v for name, v in known.to_json().items()}
     try:
         name = f"error-rank{rank()}.json" if rank() else ERROR_FILE
         write_json(work_dir / name, {**data, "type": type(error).__name__})
-    except OSError as failure:  # a full disk, say; the exit code still tells the kind
-        print(f"error.json could not be written: {failure}", file=sys.stderr, flush=True)
+    except OSError as failure:  # a full disk, say
+        print(f"error.json could not be written: {failure}", file=sys.stderr)
+        print(f"{ERROR_LINE}{json.dumps(data)}", file=sys.stderr, flush=True)
     return known.exit_code
 
 

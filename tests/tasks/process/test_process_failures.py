@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tasks import errors
-from tasks.process.failures import classify
+from tasks.process.failures import blame_full_disk, classify
 from tasks.process.launch import ProcessResult
 from tasks.process.outcome import read_result, to_error
 
@@ -32,6 +35,7 @@ class Response:
         (OSError(errno.ENOMEM, "Cannot allocate memory"), errors.OutOfMemory),
         (OSError(errno.ENOSPC, "No space left on device"), errors.StoreError),
         (OSError(errno.EROFS, "Read-only file system"), errors.StoreError),
+        (named("SafetensorError", "I/O error: No space left on device (os error 28)"), errors.StoreError),
         (FloatingPointError("nan"), errors.NonFinite),
         (RuntimeError("probability tensor contains either `inf`, `nan` or element < 0"), errors.NonFinite),
         (ConnectionResetError("reset"), errors.Retryable),
@@ -50,6 +54,26 @@ class Response:
 )
 def test_classify(error: BaseException, kind: type[errors.PipelineError]) -> None:
     assert type(classify(error)) is kind
+
+
+def test_a_full_disk_behind_an_error_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_says = classify(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 6168320 vs 6168212"))
+    assert blame_full_disk(torch_says, tmp_path) is torch_says
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    full = blame_full_disk(torch_says, tmp_path)
+    assert (type(full), full.cause, full.where) == (errors.StoreError, "disk", str(tmp_path))
+    assert "the disk is full (RuntimeError: [enforce fail" in full.message
+    known = errors.GateRefused("too few")
+    assert blame_full_disk(known, tmp_path) is known
+
+
+def test_an_error_that_could_not_be_written_is_taken_from_the_output(tmp_path: Path) -> None:
+    data = errors.StoreError("the disk is full", where="here", fix="free some").to_json()
+    lines = ("step 3", f"[error] {json.dumps(data)}", "[error] {torn", "bye")
+    error = to_error(ProcessResult(13, None, lines, 5.0, "itself"), tmp_path)
+    assert (type(error), str(error)) == (errors.StoreError, "here: the disk is full\n  what to do: free some")
+    other = to_error(ProcessResult(30, None, lines, 5.0, "itself"), tmp_path)
+    assert type(other) is errors.OutOfMemory
 
 
 def test_only_explicit_causes_count() -> None:
