@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -88,6 +89,10 @@ class Backend(Protocol):
 
     def delete_tree(self, path: str) -> None:
         """Delete a folder, if it is there."""
+
+    def bin(self) -> AbstractContextManager[Callable[[str], None]]:
+        """To delete many folders: `throw_away(path)` takes one out of sight at once, and the end of the block frees the
+        space."""
 
     def names(self, path: str) -> list[str]:
         """Names directly below a folder, sorted, hidden ones left out; empty if there is no such folder."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Key = tuple[str, str]
+_BATCH = 50  # a commit waits for as many deletions at most
 _UPLOAD = re.compile(r"files(-[0-9a-f]{8,32})?(\.json)?")
 
 
@@ -66,17 +67,9 @@ def collect(
     promoted = registry.referenced(store, kept_versions)
     doomed = _doomed(whole, protected | promoted, set(keep), keep_last, older_than)
     removed = []
-    for manifest in doomed:
-        with _no_commit(backend, dry_run):
-            if not dry_run and registry.referenced(store, kept_versions) != promoted:
-                log.warning("a model was promoted meanwhile; the other artifacts are left for the next gc")
-                break
-            if store.lookup(*_key(manifest)) != manifest:  # made again since the survey
-                continue
-            if not dry_run:
-                store.remove(manifest)
-        reason = f"finished {manifest.finished_at:%Y-%m-%d %H:%M} UTC, not kept by any rule or artifact"
-        removed.append(Removed("artifact", *_key(manifest), store.uri(manifest), manifest.size_bytes, reason))
+    if not dry_run:
+        removed += [Removed("staging", "", "", place, 0, "its process is dead") for place in backend.sweep()]
+    removed += _collect_doomed(store, backend, doomed, promoted, kept_versions, dry_run)
     for key in leftover:
         with _no_commit(backend, dry_run):
             if store.lookup(*key) is None:
@@ -85,11 +78,34 @@ def collect(
         gone = {_key(manifest) for manifest in doomed}
         for manifest in (item for item in whole if _key(item) not in gone):
             removed += _lost_uploads(backend, manifest, grace, dry_run)
-    if not dry_run:
-        removed += [Removed("staging", "", "", place, 0, "its process is dead") for place in backend.sweep()]
     for item in removed:
         log.info("%s %s: %s", "would remove" if dry_run else "removed", item.uri, item.reason)
     return removed
+
+
+def _collect_doomed(
+    store: Store, backend: Backend, doomed: list[Manifest], promoted: set[_Key], kept_versions: int, dry_run: bool
+) -> list[Removed]:
+    removed = []
+    with nullcontext(_keep) if dry_run else backend.bin() as throw_away:
+        for start in range(0, len(doomed), _BATCH):
+            with _no_commit(backend, dry_run):
+                for manifest in doomed[start : start + _BATCH]:
+                    if not dry_run and registry.referenced(store, kept_versions) != promoted:
+                        log.warning("a model was promoted meanwhile; the other artifacts are left for the next gc")
+                        return removed
+                    if store.lookup(*_key(manifest)) != manifest:  # made again since the survey
+                        continue
+                    if not dry_run:
+                        store.remove_with(manifest, throw_away)
+                    reason = f"finished {manifest.finished_at:%Y-%m-%d %H:%M} UTC, not kept by any rule or artifact"
+                    uri = store.uri(manifest)
+                    removed.append(Removed("artifact", *_key(manifest), uri, manifest.size_bytes, reason))
+    return removed
+
+
+def _keep(path: str) -> None:
+    """A dry run throws nothing away."""
 
 
 def _no_commit(backend: Backend, dry_run: bool) -> AbstractContextManager[int]:

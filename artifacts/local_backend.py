@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from artifacts.backend import MANIFEST, PUBLISH_LOCK, Stat, artifact_path
@@ -61,22 +63,31 @@ class LocalBackend:
             (self.root / path).unlink(missing_ok=True)
 
     def delete_tree(self, path: str) -> None:
-        folder = self.root / path
-        with translated(self.uri(path), "delete the folder"):
-            if folder.is_symlink():
-                folder.unlink()
-            elif folder.exists():
-                self._move_away(folder)
-                remove_folder(folder)
+        with self.bin() as throw_away:
+            throw_away(path)
 
-    def _move_away(self, folder: Path) -> None:
-        """Out of sight at once, because deleting many files takes time and can be interrupted. On a disk that is full
-        even for that, the folder stays, to be deleted in place."""
-        try:
-            with staging_folder(self._staging) as aside:
-                os.rename(folder, aside / "deleted")
-        except (OSError, PipelineError) as error:
-            log.debug("deleting in place: %s", error)
+    @contextmanager
+    def bin(self) -> Iterator[Callable[[str], None]]:
+        """Renamed into one staging folder, because deleting many files takes time and can be interrupted. On a disk that is
+        full even for that, they are deleted in place."""
+        with ExitStack() as stack:
+            try:
+                aside = stack.enter_context(staging_folder(self._staging))
+            except (OSError, PipelineError) as error:
+                log.debug("deleting in place: %s", error)
+                aside = None
+
+            def throw_away(path: str) -> None:
+                folder = self.root / path
+                with translated(self.uri(path), "delete the folder"):
+                    if folder.is_symlink():
+                        folder.unlink()
+                    elif folder.exists():
+                        if aside is not None and _renamed(folder, aside / secrets.token_hex(8)):
+                            return
+                        remove_folder(folder)
+
+            yield throw_away
 
     def names(self, path: str) -> list[str]:
         with translated(self.uri(path), "list the folder"):
@@ -148,3 +159,12 @@ class LocalBackend:
 
     def sweep(self) -> list[str]:
         return [str(path) for path in sweep(self._staging)]
+
+
+def _renamed(folder: Path, place: Path) -> bool:
+    try:
+        os.rename(folder, place)
+    except OSError as error:
+        log.debug("deleting in place: %s", error)
+        return False
+    return True

@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -128,6 +128,9 @@ class RemoteBackend:
                 self._call("rm", self._at(path), recursive=True)
             except FileNotFoundError:
                 return
+
+    def bin(self) -> AbstractContextManager[Callable[[str], None]]:
+        return nullcontext(self.delete_tree)
 
     def names(self, path: str) -> list[str]:
         with self._translated(path, "list the folder"):

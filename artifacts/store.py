@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -171,9 +171,14 @@ class Store:
 
     def remove(self, manifest: Manifest) -> None:
         """Delete an artifact, its manifest first."""
+        with self._backend.bin() as throw_away:
+            self.remove_with(manifest, throw_away)
+
+    def remove_with(self, manifest: Manifest, throw_away: Callable[[str], None]) -> None:
+        """The same, as one of many; see `Backend.bin`."""
         place = artifact_path(manifest.stage, manifest.fingerprint)
         self._backend.delete(f"{place}/{MANIFEST}")
-        self._backend.delete_tree(place)
+        throw_away(place)
         self._backend.forget(manifest)
 
     def gc(

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import StartAgain
+from tasks.errors import StartAgain, StoreError
 from tasks.grpo.remedies import Step, step_from_json
 from tasks.process.checkpoints import checkpoint_step, why_incomplete
 from tasks.process.context import StageContext
@@ -20,9 +20,24 @@ REMEDIES_FILE = "remedies.json"
 
 
 def load_steps(work_dir: Path) -> list[Step]:
-    """The steps taken so far; none without the file."""
-    data = read_json(work_dir / REMEDIES_FILE)
-    return [step_from_json(item) for item in data["steps"]] if isinstance(data, dict) else []
+    """The steps taken so far; none without the file.
+
+    Raises:
+        StoreError: the file is damaged. The checkpoints were made under its remedies: going on without them is no option.
+    """
+    path = work_dir / REMEDIES_FILE
+    if not path.exists():
+        return []
+    data: Any = read_json(path)
+    try:
+        return [step_from_json(item) for item in data["steps"]]
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise StoreError(
+            "the list of remedies that this run took is damaged",
+            where=str(path),
+            fix="delete the work directory; the stage then starts over",
+            cause="work_damaged",
+        ) from None
 
 
 def good_checkpoint(ctx: StageContext, not_after: int) -> Path | None:

@@ -46,14 +46,15 @@ class MemoryStep:
 
 
 def load_steps(work: Path) -> list[MemoryStep]:
-    """Steps taken so far in a work directory."""
-    data = read_json(work / STEPS_FILE)
-    if not isinstance(data, dict):
+    """Steps taken so far in a work directory. A damaged file has none: they are then taken once more."""
+    data: Any = read_json(work / STEPS_FILE)
+    try:
+        return [
+            MemoryStep(step["rung"], {name: (a, b) for name, (a, b) in step["changes"].items()}, step["because"])
+            for step in data["steps"]
+        ]
+    except (TypeError, KeyError, ValueError, AttributeError):
         return []
-    return [
-        MemoryStep(step["rung"], {name: (a, b) for name, (a, b) in step["changes"].items()}, step["because"])
-        for step in data["steps"]
-    ]
 
 
 def stepped_down(config: PipelineConfig, steps: Sequence[MemoryStep]) -> PipelineConfig:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_config.loading import load_config
-from tasks.errors import StartAgain
+from tasks.errors import StartAgain, StoreError
 from tasks.grpo.remedied import good_checkpoint, load_steps, publish, take
 from tasks.grpo.remedies import Step
 from tasks.process.checkpoints import mark_complete
@@ -72,3 +72,11 @@ def test_on_from_here(ctx: StageContext) -> None:
 
 def test_a_run_without_remedies_leaves_nothing(ctx: StageContext) -> None:
     assert load_steps(ctx.work_dir) == [] and publish(ctx, []) == [] and not any(ctx.out.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1}', '{"steps": [{"rung": 1}]}', '{"steps": [1]}'])
+def test_a_damaged_list_of_remedies_is_not_taken_for_none(tmp_path: Path, text: str) -> None:
+    assert load_steps(tmp_path) == []
+    (tmp_path / "remedies.json").write_text(text)
+    with pytest.raises(StoreError, match=r"remedies\.json: the list of remedies that this run took is damaged"):
+        load_steps(tmp_path)

@@ -103,3 +103,9 @@ def test_steps_are_kept_in_the_work_directory(tmp_path: Path) -> None:
     steps: list[Any] = [take(tmp_path, "grpo", asked, CUDA), take(tmp_path, "grpo", asked, CUDA)]
     assert load_steps(tmp_path) == steps
     assert stepped_down(asked, steps).grpo.per_device_train_batch_size == 4
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1}', '{"steps": [{"rung": 1}]}', '{"steps": [1]}'])
+def test_a_damaged_list_of_steps_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "memory_steps.json").write_text(text)
+    assert load_steps(tmp_path) == []
