@@ -86,7 +86,7 @@ def collect(
 def _collect_doomed(
     store: Store, backend: Backend, doomed: list[Manifest], promoted: set[_Key], kept_versions: int, dry_run: bool
 ) -> list[Removed]:
-    removed = []
+    removed: list[Removed] = []
     with nullcontext(_keep) if dry_run else backend.bin() as throw_away:
         for start in range(0, len(doomed), _BATCH):
             with _no_commit(backend, dry_run):
