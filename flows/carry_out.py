@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -13,9 +13,10 @@ from flows.record import RunRecord
 from flows.report import write_report
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import PipelineError
-from tasks.format_gate.measure import raise_unless_go
+from tasks.format_gate.verdict import Verdict, raise_unless_go
 from tasks.plan import Selection, select
 from tasks.preflight.local import check_before_start
+from tasks.sft_rounds import settle_gate, sft_rounds
 from tasks.stage import Log, Outcome, Settings, Stage, all_terms, work_name
 from tasks.storage import store_of
 
@@ -90,17 +91,42 @@ def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run
     known: dict[str, Manifest] = dict(selection.given)
     for name, manifest in known.items():
         record.stage_done(name, manifest, "given", "used as it is", 0.0)
+
+    def make(stage: Stage) -> Manifest:
+        parents = {name: known[name] for name in stage.parents}
+        record.stage_started(stage.name)
+        record.works_in(work_name(stage, fingerprint(all_terms(stage, settings.config, parents))))
+        _keep(record, settings)
+        began = time.monotonic()
+        outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
+        action = "reused" if outcome.reused else "made"
+        record.stage_done(stage.name, outcome.manifest, action, outcome.reason, time.monotonic() - began)
+        return outcome.manifest
+
     for stage in selection.stages:
         if stage.name not in known:
-            record.stage_started(stage.name)
-            parents = {name: known[name] for name in stage.parents}
-            record.works_in(work_name(stage, fingerprint(all_terms(stage, settings.config, parents))))
-            _keep(record, settings)
-            began = time.monotonic()
-            outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
-            known[stage.name] = outcome.manifest
-            action = "reused" if outcome.reused else "made"
-            record.stage_done(stage.name, outcome.manifest, action, outcome.reason, time.monotonic() - began)
+            known[stage.name] = make(stage)
         if stage.name == "format_gate" and "grpo" not in selection.given:
-            evidence = raise_unless_go(dict(known[stage.name].metrics), settings.config.gate)
-            settings.log(f"format gate: go: {evidence}")
+            _pass_gate(selection, settings, record, known, make)
+
+
+def _pass_gate(
+    selection: Selection,
+    settings: Settings,
+    record: RunRecord,
+    known: dict[str, Manifest],
+    make: Callable[[Stage], Manifest],
+) -> None:
+    """The gate's last word, after further SFT rounds where it asks for them; GateRefused unless it is `go`."""
+
+    def more(stage: Stage, rounds: int, why: str) -> Manifest:
+        settings.log(f"format gate: {why}")
+        return make(stage)
+
+    def looked(rounds: int, verdict: Verdict, manifest: Manifest) -> None:
+        record.gate_looked(rounds, verdict.name, verdict.evidence, manifest)
+        settings.log(f"format gate: {verdict.name}: {verdict.evidence}")
+
+    verdict = settle_gate(settings.config, known, more, looked, rounds=sft_rounds(settings.config, selection.given))
+    assert verdict is not None  # every stage that it asks for is made
+    raise_unless_go(verdict)

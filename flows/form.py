@@ -20,7 +20,8 @@ from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
-from pipeline_config.training import GateSettings, GRPOSettings, SFTSettings, VLLMSettings
+from pipeline_config.gate import GateSettings
+from pipeline_config.training import GRPOSettings, SFTSettings, VLLMSettings
 from tasks.chain import GROUPS, NAMES
 
 

@@ -14,9 +14,9 @@ from tasks.stage import Log, execute
 def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Log) -> dict[str, Any]:
     """Run here and return what `carry_out` returns.
 
-    Starting a Prefect server takes 10 to 30 s; a run whose every stage is stored does not need it.
+    Starting a Prefect server takes 10 to 30 s; a run whose every stage is stored, or that a stored gate refuses, does not need it.
     """
-    if all(step.action in ("reuse", "given") for step in steps):
+    if not any(step.action == "run" for step in steps):
         return carry_out(config, choice, execute, log, log)
     from prefect import flow
 

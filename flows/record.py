@@ -31,6 +31,7 @@ class RunRecord:
     finished_at: str | None = None
     error: dict[str, Any] | None = None
     stages: list[dict[str, Any]] = field(default_factory=list)
+    gate: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def start(cls, config: PipelineConfig, choice: Mapping[str, Any] | None = None) -> RunRecord:
@@ -46,6 +47,7 @@ class RunRecord:
         self.stages[-1]["work"] = folder
 
     def stage_done(self, name: str, manifest: Manifest, action: str, reason: str, seconds: float) -> None:
+        """Replaces the running stage of that name. A stage that the gate has repeated is there several times; its last entry counts."""
         entry = {
             "stage": name,
             "action": action,
@@ -56,7 +58,14 @@ class RunRecord:
             "resumed_from_step": manifest.resumed_from_step,
             "remedied": bool(manifest.metrics.get("remedies")),
         }
-        self.stages = [item for item in self.stages if item["stage"] != name] + [entry]
+        running = [item for item in self.stages if item["stage"] == name and item["action"] == "running"]
+        self.stages = [item for item in self.stages if item not in running] + [entry]
+
+    def gate_looked(self, rounds: int, verdict: str, evidence: str, manifest: Manifest) -> None:
+        """What the gate saw after so many further rounds of SFT."""
+        self.gate.append(
+            {"sft_rounds": rounds, "verdict": verdict, "evidence": evidence, "fingerprint": manifest.fingerprint}
+        )
 
     def fail(self, error: BaseException) -> None:
         stopped = isinstance(error, Interrupted) or not isinstance(error, Exception)
@@ -87,5 +96,6 @@ class RunRecord:
             "error": self.error,
             "choice": self.choice,
             "stages": self.stages,
+            "gate": self.gate,
             "config": self.config,
         }

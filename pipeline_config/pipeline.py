@@ -11,12 +11,13 @@ from pipeline_config.contract import ContractConfig
 from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
+from pipeline_config.gate import GateSettings
 from pipeline_config.model import ModelConfig
 from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
-from pipeline_config.training import MAX_BATCH, MAX_GROUP, GateSettings, GRPOSettings, SFTSettings, VLLMSettings
+from pipeline_config.training import MAX_BATCH, MAX_GROUP, GRPOSettings, SFTSettings, VLLMSettings
 
 
 class PipelineConfig(Section):

@@ -1,4 +1,4 @@
-"""SFT, format gate and GRPO settings. Names and units are TRL's where TRL has the setting."""
+"""SFT and GRPO settings. Names and units are TRL's where TRL has the setting."""
 
 from __future__ import annotations
 
@@ -71,21 +71,6 @@ class SFTSettings(Optimization):
     """Longest row in tokens. A row whose closing tag or EOS would not fit is refused and counted, never cut."""
     save_steps: int = Field(100, ge=1, le=1_000_000)
     """Optimizer steps between checkpoints. Does not change the result."""
-
-
-class GateSettings(Section):
-    """The format gate: may GRPO start from this SFT model?"""
-
-    enabled: bool = True
-    """Off skips the gate; GRPO then starts from whatever SFT produced."""
-    prompts: int = Field(64, ge=4, le=10_000)
-    """Held-out prompts; each is sampled `grpo.num_generations` times."""
-    min_format_rate: float = Field(0.8, ge=0.0, le=1.0)
-    """The Wilson 95 % lower bound of the whole-format rate must reach this."""
-    max_truncation_rate: float = Field(0.3, ge=0.0, le=1.0)
-    """Largest share of completions that may hit `grpo.max_completion_length`."""
-    max_dead_groups: float = Field(0.9, ge=0.0, le=1.0)
-    """Largest share of groups whose rewards are all equal (they give no gradient)."""
 
 
 class RemedyBounds(Section):

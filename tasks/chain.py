@@ -184,16 +184,31 @@ def sft_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     }
 
 
+def sft_round_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    """One more SFT round; its number and its steps are the stage's options."""
+    sft = _semantic(config.sft.model_dump(mode="json", exclude={"max_steps", "num_train_epochs"}))
+    return {
+        "sft": sft,
+        "trained_by": backend_of(config, config.sft),
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "policy": folder_digest(parents["sft"], "model"),
+        "traces": file_digest(parents["dataset"], "sft.parquet"),
+    }
+
+
 def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     return {
-        # Thresholds are applied to the measured rates in the flow, so changing one resamples nothing.
+        # Thresholds are applied to the measured rates in the flow, so changing one resamples nothing. Where one has stopped the sampling
+        # early and another would not have, the flow asks for the whole measurement, which is another instance.
         "prompts": config.gate.prompts,
+        "early_stop": config.gate.early_stop,
         "rollout": rollout_terms(config),
         "rewards": reward_terms(config),
         "backend": backend_terms(config),
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
-        "problems": file_digest(parents["dataset"], "gate.parquet"),
+        "tables": {name: file_digest(parents["dataset"], f"{name}.parquet") for name in ("train", "sft", "gate")},
     }
 
 
@@ -335,7 +350,7 @@ SFT = Stage(
     (*TRAINING, "unsloth"),
     backend=lambda config: backend_of(config, config.sft),
 )
-GATE = Stage("format_gate", "format_gate", 1, ("sft", "dataset"), gate_terms, SAMPLING)
+GATE = Stage("format_gate", "format_gate", 2, ("sft", "dataset"), gate_terms, SAMPLING)
 GRPO = Stage(
     "grpo",
     "grpo",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
@@ -11,6 +11,8 @@ from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import CHAIN, NAMES, names_of, stages_for
 from tasks.errors import ConfigError, StoreError
+from tasks.format_gate.verdict import GO, Verdict
+from tasks.sft_rounds import settle_gate, sft_rounds
 from tasks.stage import Stage, all_terms, stored, why
 from tasks.storage import RUN_ID, find_run
 
@@ -32,7 +34,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a plan: `reuse`, `run`, `given`, or `wait` (its inputs will be made first)."""
+    """One line of a plan: `reuse`, `run`, `given`, or `wait` (its inputs will be made first, or the gate stops the run before it)."""
 
     stage: str
     action: str
@@ -107,13 +109,19 @@ def _resumed(reference: str, store: Store) -> dict[str, Manifest]:
 def _reusable(
     config: PipelineConfig, store: Store, stages: Sequence[Stage], given: Mapping[str, Manifest]
 ) -> dict[str, Manifest]:
-    """What is stored for exactly this configuration; nothing behind a stage that is not stored."""
+    """What is stored for exactly this configuration, SFT rounds included; nothing behind a stage that is not stored."""
     known = dict(given)
+
+    def look_up(stage: Stage, *_: object) -> Manifest | None:
+        return store.lookup(stage.name, fingerprint(all_terms(stage, config, known)))
+
     for stage in stages:
         if stage.name not in known and all(parent in known for parent in stage.parents):
-            manifest = store.lookup(stage.name, fingerprint(all_terms(stage, config, known)))
+            manifest = look_up(stage)
             if manifest is not None:
                 known[stage.name] = manifest
+        if stage.name == "format_gate" and stage.name in known and known[stage.name].metrics:
+            settle_gate(config, known, look_up, lambda *_: None, rounds=sft_rounds(config, given))
     return known
 
 
@@ -151,18 +159,18 @@ def lineage(manifest: Manifest, store: Store) -> dict[str, Manifest]:
 
 
 def plan(config: PipelineConfig, store: Store, selection: Selection) -> list[Step]:
-    """What each selected stage would do. A stage behind one that runs can still be reused, if that one's result is unchanged."""
+    """What each selected stage would do. A stage behind one that runs can still be reused, if that one's result is unchanged.
+
+    Whether the gate asks for more SFT is known only once it has measured; stored measurements are followed, and where one ends in a round
+    that is not stored, or in a refusal, the stages behind it wait for that.
+    """
     known: dict[str, Manifest] = dict(selection.given)
-    steps = []
-    for stage in selection.stages:
-        if stage.name in selection.given:
-            manifest = selection.given[stage.name]
-            steps.append(Step(stage.name, "given", "used as it is", manifest.fingerprint))
-            continue
-        missing = [name for name in stage.parents if name not in known]
-        if missing:
-            steps.append(Step(stage.name, "wait", f"its input {', '.join(missing)} is made first", None))
-            continue
+    steps: list[Step] = []
+    rounds = sft_rounds(config, selection.given)
+    refused = ""
+
+    def step(stage: Stage, *_: object) -> Manifest | None:
+        """Adds the step of one stage; its artifact, if it would be reused."""
         terms = all_terms(stage, config, known)
         key = fingerprint(terms)
         found, damage = stored(stage, key, store)
@@ -173,6 +181,40 @@ def plan(config: PipelineConfig, store: Store, selection: Selection) -> list[Ste
         elif damage:
             steps.append(Step(stage.name, "run", f"the stored artifact is damaged: {damage}", key))
         else:
-            known[stage.name] = found
             steps.append(Step(stage.name, "reuse", "unchanged", key))
+            return found
+        return None
+
+    def more(stage: Stage, done: int, reason: str) -> Manifest | None:
+        found = step(stage)
+        steps[-1] = replace(steps[-1], reason=reason if found is None else f"unchanged; {reason}")
+        return found
+
+    def looked(done: int, verdict: Verdict, manifest: Manifest) -> None:
+        steps[-1] = replace(steps[-1], reason=f"{steps[-1].reason}; its verdict: {verdict.name}")
+
+    for stage in selection.stages:
+        if stage.name in selection.given:
+            manifest = selection.given[stage.name]
+            steps.append(Step(stage.name, "given", "used as it is", manifest.fingerprint))
+        else:
+            missing = [name for name in stage.parents if name not in known]
+            if missing:
+                steps.append(Step(stage.name, "wait", f"its input {', '.join(missing)} is made first", None))
+            elif refused:
+                steps.append(Step(stage.name, "wait", refused, None))
+            elif (found := step(stage)) is not None:
+                known[stage.name] = found
+        if stage.name == "format_gate" and "grpo" not in selection.given:
+            if stage.name in known and known[stage.name].metrics:
+                verdict = settle_gate(config, known, more, looked, rounds=rounds)
+                if verdict is None:
+                    known.pop(steps[-1].stage)
+                elif verdict.name != GO:
+                    refused = f"the gate refuses GRPO: {verdict.name}"
+            elif rounds:
+                last = steps[-1]
+                steps[-1] = replace(
+                    last, reason=f"{last.reason}; up to {rounds} more SFT rounds may follow, by what it measures"
+                )
     return steps

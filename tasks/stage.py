@@ -58,6 +58,7 @@ class Stage:
         backend: which library trains; read by the stage process before its first import.
         earlier: given the terms and what is stored of this stage, earlier artifacts that parts of the result may be
             taken from, by the name under which the stage process finds them among its inputs. A forced stage gets none.
+        options: what this instance does otherwise than the configuration says, for its entry; part of the fingerprint.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Stage:
     computes: bool = True
     backend: Callable[[PipelineConfig], str] = field(default=lambda config: "none")
     earlier: Callable[[Mapping[str, Any], Sequence[Manifest]], dict[str, Manifest]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def all_terms(stage: Stage, config: PipelineConfig, parents: Mapping[str, Manife
         "version": stage.version,
         "seed": config.seed,
         "libraries": library_versions(stage.libraries),
+        **({"options": dict(stage.options)} if stage.options else {}),
         **stage.terms(config, {name: parents[name] for name in stage.parents}),
     }
 
@@ -284,6 +287,7 @@ def _run_process(
                 work_dir=work,
                 seed=config.seed,
                 attempt=attempts,
+                options=dict(stage.options),
             )
         )
     started = datetime.now(UTC)

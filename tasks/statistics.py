@@ -19,8 +19,8 @@ RESAMPLES = 10_000
 """Of a bootstrap or a sign-flip test: the error of a 5 % tail is then 0.2 points (one standard error)."""
 
 
-def wilson(k: int, n: int, z: float = Z_95) -> tuple[float, float]:
-    """Wilson score interval of a proportion `k / n` (Wilson 1927); (0, 1) when `n` is 0.
+def wilson(k: float, n: int, z: float = Z_95) -> tuple[float, float]:
+    """Wilson score interval of a proportion `k / n` (Wilson 1927); (0, 1) when `n` is 0. `k` may be a sum of shares.
 
     Raises:
         ValueError: unless 0 <= k <= n.

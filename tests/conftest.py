@@ -16,7 +16,8 @@ from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store, open_store
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
-from tasks.chain import stages_for
+from tasks.chain import GATE, stages_for
+from tasks.sft_rounds import sft_round
 from tasks.stage import all_terms
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -88,6 +89,40 @@ def build_chain(
         if stage.name == until:
             break
     return made
+
+
+def build_round(
+    store: Store, folder: Path, config: PipelineConfig, made: Mapping[str, Manifest], number: int, steps: int, gate: Any
+) -> dict[str, Manifest]:
+    """Store a further SFT round after `made`, and the gate's look at it; returns the manifests that then count."""
+    known = dict(made)
+    for stage, metrics in ((sft_round(number, steps), {"steps": steps}), (GATE, gate)):
+        terms = all_terms(stage, config, known)
+        out = folder / f"out-{stage.name}-{number}"
+        for name in (*FILES[stage.name], "stage.log"):
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{stage.name} {name} round {number}")
+        finished = NOON + timedelta(days=9, hours=number)
+        draft = ManifestDraft(
+            stage=stage.name,
+            stage_version=stage.version,
+            fingerprint=fingerprint(terms),
+            terms=terms,
+            metrics=metrics,
+            parents={name: known[name].as_parent() for name in stage.parents},
+            started_at=finished - timedelta(seconds=60),
+            finished_at=finished,
+            duration_s=60.0,
+        )
+        known[stage.name] = store.commit(draft, out)
+    return known
+
+
+@pytest.fixture
+def store_round(chain_store: Store, tmp_path: Path) -> Callable[..., dict[str, Manifest]]:
+    """`build_round` into `chain_store`."""
+    return partial(build_round, chain_store, tmp_path)
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import islice
 
 _LOOKALIKE = str.maketrans(
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧοαικνρυχАВЕКМНОРСТУХавекмнорстухѕіјЅІЈ",
@@ -14,7 +15,7 @@ _LOOKALIKE = str.maketrans(
 _TAG_LIKE = re.compile(
     r"(?:[<\[{〈《＜［｛【]|&lt;)[^<>\[\]{}\n〈〉《》＜＞]{1,48}?(?:[>\]}〉》＞］｝】]|&gt;|$|(?=[<\n]))"
 )
-_ANSWER_NAMES = frozenset(("answer", "solution", "finalanswer", "final", "result", "response", "output"))
+ANSWER_NAMES = frozenset(("answer", "solution", "finalanswer", "final", "result", "response", "output"))
 _SCAN_CHARS = 4000
 _MAX_PIECES = 200
 _SIMILAR = 0.8
@@ -29,6 +30,13 @@ def core(tag: str) -> tuple[bool, str]:
     return closing, "".join(ch for ch in folded if ch.isalnum())
 
 
+def tag_like(text: str) -> Iterator[tuple[str, int]]:
+    """Pieces of a text that have the shape of a tag, each with its place; at most 200, from the last few thousand characters."""
+    skipped = max(0, len(text) - _SCAN_CHARS)
+    for found in islice(_TAG_LIKE.finditer(text[skipped:]), _MAX_PIECES):
+        yield found.group(), skipped + found.start()
+
+
 def find_drift(text: str, missing: Iterable[str], tags: Iterable[str]) -> str | None:
     """The first piece of `text` that looks like one of the `missing` tags without being any of `tags`, or None.
 
@@ -37,10 +45,7 @@ def find_drift(text: str, missing: Iterable[str], tags: Iterable[str]) -> str | 
     known = tuple(tags)
     names = {core(tag)[1] for tag in known}
     wanted = [core(tag) for tag in missing]
-    for count, found in enumerate(_TAG_LIKE.finditer(text[-_SCAN_CHARS:])):
-        piece = found.group()
-        if count >= _MAX_PIECES:
-            return None
+    for piece, _ in tag_like(text):
         if piece.strip() in known:
             continue
         closing, name = core(piece)
@@ -56,6 +61,6 @@ def _resembles(closing: bool, name: str, want_closing: bool, want: str) -> bool:
         return False
     if want.startswith(name) or (name.startswith(want) and len(name) <= len(want) + 4):
         return True
-    if want in _ANSWER_NAMES and name in _ANSWER_NAMES:
+    if want in ANSWER_NAMES and name in ANSWER_NAMES:
         return True
     return SequenceMatcher(None, name, want, autojunk=False).ratio() >= _SIMILAR

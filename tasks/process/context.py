@@ -45,6 +45,8 @@ class StageSpec(BaseModel):
     """1 on the first try; a retry counts up."""
     resume: bool = True
     """Whether checkpoints found in the work directory are used."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What this instance of the stage does otherwise than the configuration says (`tasks.stage.Stage.options`)."""
 
 
 def write_spec(spec: StageSpec) -> Path:
@@ -96,6 +98,7 @@ class StageContext:
             Otherwise SIGTERM raises Interrupted in the main thread at once.
         stage: name of the stage, as in its spec.
         fingerprint: the stage's whole fingerprint.
+        options: as in the spec.
         tracker: listens to the metrics, if anything does.
         rank: of this process among those that train together; only rank 0 writes the stage's files and its log.
     """
@@ -109,6 +112,7 @@ class StageContext:
     saves_on_stop: bool = False
     stage: str = ""
     fingerprint: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
     tracker: RowListener | None = None
     rank: int = 0
     _stop: bool = field(default=False, repr=False)

@@ -135,6 +135,7 @@ def make_context(spec: StageSpec) -> StageContext:
         stage=spec.stage,
         fingerprint=spec.fingerprint,
         rank=rank(),
+        options=spec.options,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline_config.training import GateSettings
-from tasks.format_gate.measure import decide
+from pipeline_config.gate import GateSettings
+from tasks.format_gate.verdict import decide
 from tasks.report.run_files import RunFiles, having, number
 from tasks.statistics import wilson
 

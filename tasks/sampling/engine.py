@@ -57,6 +57,7 @@ def sample_with_engine(
                     str(tokenizer.decode(list(sample.token_ids), skip_special_tokens=True)),
                     len(sample.token_ids),
                     truncated=sample.finish_reason == "length",
+                    ids=tuple(sample.token_ids),
                 )
                 for sample in output.outputs
             ]

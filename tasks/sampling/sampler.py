@@ -27,11 +27,13 @@ class Completion:
         text: decoded as the trainer decodes, `skip_special_tokens=True`.
         tokens: its length, EOS included.
         truncated: it reached the length limit without EOS.
+        ids: its token ids, EOS included, special tokens that the text hides as well.
     """
 
     text: str
     tokens: int
     truncated: bool
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,20 @@ class SamplingSettings:
     top_k: int = 0
     min_p: float | None = None
     seed: int = 0
+
+
+def rollout_settings(config: PipelineConfig, n: int, seed: int) -> SamplingSettings:
+    """GRPO's own sampling, with `n` completions per prompt."""
+    grpo = config.grpo
+    return SamplingSettings(
+        temperature=grpo.temperature,
+        top_p=grpo.top_p,
+        top_k=grpo.top_k,
+        min_p=grpo.min_p,
+        max_new_tokens=grpo.max_completion_length,
+        n=n,
+        seed=seed,
+    )
 
 
 class Sampler:
@@ -133,7 +149,7 @@ class Sampler:
             ended = eos in row
             kept = row[: row.index(eos) + 1] if ended else row
             text = self.tokenizer.decode(kept, skip_special_tokens=True)
-            completions.append(Completion(str(text), len(kept), truncated=not ended))
+            completions.append(Completion(str(text), len(kept), truncated=not ended, ids=tuple(kept)))
         return completions
 
 

@@ -62,7 +62,7 @@ def sft_arguments(ctx: StageContext, device: torch.device) -> dict[str, Any]:
     return {
         **common_arguments(ctx, settings, device),
         "num_train_epochs": settings.num_train_epochs,
-        "max_steps": settings.max_steps,
+        "max_steps": int(ctx.options.get("max_steps", settings.max_steps)),
         "per_device_train_batch_size": settings.per_device_train_batch_size,
         "gradient_accumulation_steps": settings.gradient_accumulation_steps,
         "save_steps": settings.save_steps,
@@ -82,11 +82,17 @@ def wanted_arguments(settings: SFTSettings) -> dict[str, Any]:
 
 
 def run(ctx: StageContext) -> StageResult:
-    """Train and write the merged model."""
+    """Train and write the merged model: from the base model, or as a further round from the model of the round before."""
     config = ctx.config
     device = device_of(config)
     with_unsloth = in_use()
-    folder = model_folder(ctx.inputs["model"], config.model.source, config.model.revision)
+    number = int(ctx.options.get("round", 0))
+    # A round goes on with the traces in another order.
+    ctx.seed += number
+    if number:
+        folder = ctx.inputs["sft"] / "model"
+    else:
+        folder = model_folder(ctx.inputs["model"], config.model.source, config.model.revision)
     tokenizer = load_tokenizer(folder, config)
     rows = pq.read_table(ctx.inputs["dataset"] / "sft.parquet").to_pylist()
     encoded, refused = encode_rows(rows, tokenizer, config)
@@ -129,6 +135,7 @@ def run(ctx: StageContext) -> StageResult:
         metrics={
             "train_loss": float(outcome.training_loss),
             "steps": trainer.state.global_step,
+            "round": number,
             "rows": len(encoded),
             "rows_refused": refused,
             "supervised_tokens": supervised,

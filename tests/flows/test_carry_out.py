@@ -39,15 +39,24 @@ class Runner:
         self.made, self.ran, self.forced = made, list[str](), list[str]()
         self.fail: dict[str, BaseException] = {}
         self.seen: list[dict[str, Any]] = []
+        self.stages: list[Stage] = []
+        self.looks: list[dict[str, Any]] = []
+        """What the gate measures at its further looks."""
 
     def __call__(self, stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool) -> Outcome:
         assert set(parents) == set(stage.parents)
         self.ran.append(stage.name)
+        self.stages.append(stage)
         self.forced += [stage.name] if force else []
         self.seen += [settings.store.read_record(f"runs/{settings.run_id}.json") or {}]
         if stage.name in self.fail:
             raise self.fail[stage.name]
-        return Outcome(self.made[stage.name], stage.name == "model", "because")
+        manifest = self.made[stage.name]
+        if stage.name == "format_gate" and self.ran.count(stage.name) > 1:
+            manifest = manifest.model_copy(update={"metrics": self.looks.pop(0)})
+        if "round" in stage.options:
+            manifest = manifest.model_copy(update={"fingerprint": f"{stage.options['round']:064}"})
+        return Outcome(manifest, stage.name == "model", "because")
 
 
 class Bench:
@@ -73,7 +82,7 @@ class Bench:
 def bench(tmp_path: Path, chain_store: Store, make_chain: Any) -> Bench:
     item = {"right": True, "lenient": True, "well_formed": True, "truncated": False, "tokens": 9, "sampled_right": 1}
     scores = {f"evaluate_{name}": score([item], 1) for name in ("base", "sft", "grpo")}
-    made = make_chain(load_config("tiny"), metrics={"format_gate": GATE, **scores})
+    made = make_chain(load_config("tiny"), metrics={"sft": {"steps": 400}, "format_gate": GATE, **scores})
     return Bench(tmp_path / "home", chain_store, made)
 
 
@@ -144,7 +153,7 @@ def test_a_record_that_cannot_be_kept_does_not_end_the_run(bench: Bench, monkeyp
 def test_the_gate_refuses_by_the_thresholds_of_this_run(bench: Bench) -> None:
     with pytest.raises(GateRefused) as caught:
         bench.run("gate.max_dead_groups=0.4")
-    assert caught.value.cause == "too_hard"
+    assert caught.value.cause == "data_too_hard"
     assert bench.runner.ran[-1] == "format_gate"
     record = bench.record()
     assert (record["status"], record["error"]["exit_code"]) == ("failed", 20)
@@ -154,6 +163,63 @@ def test_the_gate_refuses_by_the_thresholds_of_this_run(bench: Bench) -> None:
 def test_the_gate_is_passed_by_when_grpo_is_given(bench: Bench) -> None:
     bench.run("gate.max_dead_groups=0.4", resume_from="grpo:latest")
     assert "grpo" not in bench.runner.ran and bench.runner.ran[-1] == "export"
+
+
+RAW = {**GATE, "format_rate": 0.5, "format_rate_low": 0.4, "kinds": {"no_answer": 48, "wrong": 48}}
+
+
+def raw(bench: Bench, *looks: dict[str, Any]) -> Runner:
+    """A runner whose first look sees a model that does not write the format yet, and whose later ones see `looks`."""
+    runner = bench.runner
+    runner.made["format_gate"] = runner.made["format_gate"].model_copy(update={"metrics": RAW})
+    runner.looks = list(looks)
+    return runner
+
+
+def test_more_sft_until_the_gate_opens(bench: Bench) -> None:
+    runner = raw(bench, GATE)
+    result = bench.run(stop_after="grpo")
+    assert runner.ran[3:] == ["sft", "format_gate", "sft", "format_gate", "grpo"]
+    assert runner.stages[5].options == {"round": 1, "max_steps": 400}
+    record = bench.record()
+    assert [(look["sft_rounds"], look["verdict"]) for look in record["gate"]] == [(0, "more_sft"), (1, "go")]
+    assert record["gate"][0]["evidence"].startswith("whole format in 50.0% of 96 completions")
+    assert [item["stage"] for item in record["stages"]].count("sft") == 2
+    assert result["stages"]["sft"] == f"{1:064}"  # the round's model is the one that counts
+    assert "format gate: the gate asks for more SFT: round 1 of at most 2" in bench.said
+
+
+def test_rounds_are_bounded_and_a_refusal_keeps_what_was_trained(bench: Bench) -> None:
+    runner = raw(bench, RAW, RAW)
+    with pytest.raises(GateRefused) as caught:
+        bench.run("gate.sft_round_steps=7")
+    assert caught.value.cause == "more_sft"
+    assert runner.ran[3:] == ["sft", "format_gate", "sft", "format_gate", "sft", "format_gate"]
+    assert [stage.options.get("max_steps") for stage in runner.stages if stage.name == "sft"] == [None, 7, 7]
+    record = bench.record()
+    assert [look["sft_rounds"] for look in record["gate"]] == [0, 1, 2]
+    assert {item["action"] for item in record["stages"][1:]} == {"made"}
+
+
+def test_no_round_when_another_verdict_or_a_given_model_forbids_it(bench: Bench) -> None:
+    raw(bench)
+    with pytest.raises(GateRefused):
+        bench.run("gate.max_sft_rounds=0")
+    bench.runner.ran.clear()
+    with pytest.raises(GateRefused):
+        bench.run(resume_from="sft:latest")
+    assert bench.runner.ran == ["preflight", "format_gate"]
+
+
+def test_an_early_stop_that_does_not_decide_under_these_thresholds(bench: Bench) -> None:
+    runner = bench.runner
+    early = {**GATE, "prompts": 32, "stopped_early": True, "looks": 3}
+    runner.made["format_gate"] = runner.made["format_gate"].model_copy(update={"metrics": early})
+    runner.looks = [GATE]
+    bench.run("gate.min_format_rate=0.94", stop_after="grpo")
+    assert runner.ran[4:] == ["format_gate", "format_gate", "grpo"]
+    assert runner.stages[5].options == {"whole": True}
+    assert len(bench.record()["gate"]) == 1
 
 
 def test_given_artifacts_are_in_the_record(bench: Bench) -> None:

@@ -13,9 +13,10 @@ from artifacts.manifest import Manifest, complete
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.run import RunConfig
-from tasks.chain import CHAIN, names_of, reward_terms, stages_for
+from tasks.chain import CHAIN, SFT, names_of, reward_terms, stages_for
 from tasks.chain import NAMES as EVERY_STAGE
 from tasks.errors import ConfigError
+from tasks.sft_rounds import sft_round
 from tasks.stage import all_terms
 
 NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
@@ -72,6 +73,7 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("sft.learning_rate=2e-3", {"sft"}),
         ("sft.max_length=100", {"dataset", "sft"}),
         ("gate.prompts=20", {"format_gate"}),
+        ("gate.early_stop=false", {"format_gate"}),
         ("grpo.learning_rate=2e-3", {"grpo"}),
         ("grpo.beta=0.04", {"grpo"}),
         ("grpo.max_steps=7", {"grpo"}),
@@ -118,6 +120,9 @@ def test_what_a_setting_reruns(reruns: Any, override: str, expected: set[str]) -
         "gate.min_format_rate=0.1",
         "gate.max_truncation_rate=0.9",
         "gate.max_dead_groups=0.5",
+        "gate.wanted_dead_groups=0.2",
+        "gate.max_sft_rounds=0",
+        "gate.sft_round_steps=7",
         "evaluation.baseline=false",
         "evaluation.batch_size=3",
         "vllm.enforce_eager=true",
@@ -247,6 +252,26 @@ def test_without_the_choice_of_a_checkpoint_neither_saves_nor_held_out_problems_
     assert before["grpo"] == after["grpo"] and before["format_gate"] != after["format_gate"]
 
 
+def test_what_a_further_sft_round_depends_on(base: PipelineConfig, parents: dict[str, Manifest]) -> None:
+    """Its number and its steps, the model that it goes on from, the traces and how SFT trains; not how long the first SFT was."""
+
+    def terms(config: PipelineConfig = base, number: int = 1, steps: int = 30, **changed: Manifest) -> dict[str, Any]:
+        return all_terms(sft_round(number, steps), config, {**parents, **changed})
+
+    first = terms()
+    assert first["options"] == {"round": 1, "max_steps": 30}
+    assert terms(load_config("tiny", overrides=["sft.max_steps=9", "sft.num_train_epochs=9"])) == first
+    others = [
+        terms(number=2),
+        terms(steps=31),
+        terms(load_config("tiny", overrides=["sft.learning_rate=2e-3"])),
+        terms(sft=altered(parents["sft"], "model/model.safetensors")),
+        terms(dataset=altered(parents["dataset"], "sft.parquet")),
+        all_terms(SFT, base, parents),
+    ]
+    assert len({str(item) for item in [first, *others]}) == 7
+
+
 def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:
     assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == {"format_gate", "grpo"}
 
@@ -264,6 +289,12 @@ def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None
         ("evaluation_sets", "sets.json", set()),
         ("evaluation_sets", "sets/held_out.parquet", EVALUATIONS),
         ("evaluation_sets", "overlap/held_out.jsonl", EVALUATIONS),
+
+
+        ("dataset", "sft.parquet", {"sft", "format_gate"}),
+        ("dataset", "gate.parquet", {"format_gate"}),
+        ("dataset", "train.parquet", {"grpo", "format_gate"}),
+        ("dataset", "eval.parquet", {*EVALUATIONS, "export"}),
         ("sft", "metrics.jsonl", set()),
         ("sft", "adapter/adapter_model.safetensors", set()),
         ("sft", "model/model.safetensors", {"format_gate", "grpo", "evaluate_sft"}),

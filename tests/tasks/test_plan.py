@@ -62,7 +62,11 @@ def test_all_is_stored(chain_store: Store, make_chain: Any) -> None:
         ("grpo.beta=0.04", "grpo", f"grpo.beta: {TINY.grpo.beta:g} -> 0.04"),
         ("sft.learning_rate=2e-3", "sft", f"sft.learning_rate: {TINY.sft.learning_rate} -> 0.002"),
         ("data.sft_rows=10", "dataset", f"data.sft_rows: {TINY.data.sft_rows} -> 10"),
-        ("gate.prompts=20", "format_gate", f"prompts: {TINY.gate.prompts} -> 20"),
+        (
+            "gate.prompts=20",
+            "format_gate",
+            f"prompts: {TINY.gate.prompts} -> 20; up to 2 more SFT rounds may follow, by what it measures",
+        ),
         ("model.revision=abc", "model", 'revision: null -> "abc"'),
         ("export.formats=[f16]", "export", 'export.formats: ["f16","q4_k_m"] -> ["f16"]'),
     ],
@@ -114,6 +118,71 @@ def test_stages_that_are_switched_off(chain_store: Store, make_chain: Any) -> No
     config = configured("gate.enabled=false", "evaluation.baseline=false")
     make_chain(config)
     assert actions(config, chain_store) == {n: "reuse" for n in NAMES if n not in ("format_gate", "evaluate_base")}
+
+
+# -- what the gate measured ----------------------------------------------------------------------------------------
+
+GOOD = {
+    "prompts": 48, "completions": 384, "format_rate": 0.99, "format_rate_low": 0.97, "truncation_rate": 0.0, "pass_at_1": 0.5,
+    "dead_groups": 0.1, "dead_all_right": 0.0, "dead_all_wrong": 0.1, "kinds": {"right": 192, "wrong": 192},
+}  # fmt: skip
+RAW = {**GOOD, "format_rate": 0.4, "format_rate_low": 0.35, "kinds": {"no_answer": 230, "wrong": 154}}
+
+
+def shown(config: PipelineConfig, store: Store, **options: Any) -> list[tuple[str, str]]:
+    return [(step.stage, step.action) for step in plan(config, store, select(config, store, **options))][3:]
+
+
+def test_the_plan_names_the_verdict(chain_store: Store, make_chain: Any) -> None:
+    make_chain(TINY, metrics={"format_gate": GOOD})
+    assert steps(TINY, chain_store)["format_gate"].reason == "unchanged; its verdict: go"
+    refused = steps(configured("gate.max_dead_groups=0.05"), chain_store)
+    assert refused["format_gate"].reason == "unchanged; its verdict: data_too_hard"
+    assert (refused["grpo"].action, refused["grpo"].reason) == ("wait", "the gate refuses GRPO: data_too_hard")
+    given = steps(configured("gate.max_dead_groups=0.05"), chain_store, resume_from="grpo:latest")
+    assert given["evaluate_grpo"].action == "reuse"
+
+
+def test_the_plan_of_an_early_stop_that_does_not_decide(chain_store: Store, make_chain: Any) -> None:
+    make_chain(TINY, metrics={"format_gate": {**GOOD, "prompts": 32, "stopped_early": True, "looks": 3}})
+    assert shown(TINY, chain_store)[1] == ("format_gate", "reuse")
+    assert shown(configured("gate.min_format_rate=0.95"), chain_store)[1:4] == [
+        ("format_gate", "reuse"),
+        ("format_gate", "run"),
+        ("grpo", "reuse"),
+    ]
+
+
+def test_the_plan_follows_stored_rounds(chain_store: Store, make_chain: Any, store_round: Any) -> None:
+    made = make_chain(TINY, metrics={"sft": {"steps": 400}, "format_gate": RAW}, until="format_gate")
+    assert shown(TINY, chain_store) == [
+        ("sft", "reuse"),
+        ("format_gate", "reuse"),
+        ("sft", "run"),
+        ("grpo", "wait"),
+        ("evaluate_base", "run"),
+        ("evaluate_sft", "wait"),
+        ("evaluate_grpo", "wait"),
+        ("export", "wait"),
+    ]
+    last = plan(TINY, chain_store, select(TINY, chain_store))[5]
+    assert last.reason == "the gate asks for more SFT: round 1 of at most 2"
+    after = store_round(TINY, made, 1, 400, GOOD)
+    assert shown(TINY, chain_store)[:5] == [
+        ("sft", "reuse"),
+        ("format_gate", "reuse"),
+        ("sft", "reuse"),
+        ("format_gate", "reuse"),
+        ("grpo", "run"),
+    ]
+    # GRPO starts from the round's model, also when the stages before it are not looked at one by one.
+    assert select(TINY, chain_store, start_from="grpo").given["sft"] == after["sft"]
+    assert select(configured("gate.max_sft_rounds=0"), chain_store, start_from="grpo").given["sft"] == made["sft"]
+    assert shown(configured("gate.max_sft_rounds=0"), chain_store)[:3] == [
+        ("sft", "reuse"),
+        ("format_gate", "reuse"),
+        ("grpo", "wait"),
+    ]
 
 
 # -- select -------------------------------------------------------------------------------------------------------

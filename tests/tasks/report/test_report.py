@@ -211,7 +211,8 @@ def test_every_stage_has_words() -> None:
 
 
 def test_every_cause_of_the_gate_and_the_watchdog_has_words() -> None:
-    causes = {*VERDICTS, "truncated", "format_not_learnt", "too_easy", "too_hard", "killed", "interrupted"}
+    older = {"truncated", "format_not_learnt", "too_easy", "too_hard"}
+    causes = {*VERDICTS, *GATE_VERDICTS, *older, "killed", "interrupted"}
     assert {f"cause_{cause}" for cause in causes} <= EN.keys()
 
 
@@ -363,7 +364,7 @@ def test_gpu_hours_that_are_not_known(make_chain: Any, chain_store: Store) -> No
 def refused(make_chain: Any) -> dict[str, Any]:
     made = make_chain(TINY, until="format_gate", content=CONTENT, metrics={"format_gate": GATE})
     error = GateRefused(
-        f"whole format in 50 % {EVIL}", where="format_gate", fix=f"more SFT {EVIL}", cause="format_not_learnt"
+        f"whole format in 50 % {EVIL}", where="format_gate", fix=f"more SFT {EVIL}", cause="more_sft"
     )
     return recorded(made, error)
 
@@ -372,10 +373,10 @@ def refused(make_chain: Any) -> dict[str, Any]:
 def test_a_run_that_the_gate_refused(refused: dict[str, Any], chain_store: Store, language: str) -> None:
     words = words_of(language)
     text = checked(build_report(refused, chain_store, language))
-    assert words["v_gate"].format(cause=words["cause_format_not_learnt"]) in text
+    assert words["v_gate"].format(cause=words["cause_more_sft"]) in text
     assert words["state_refused"] in text and "whole format in 50 %" in text
-    assert "FORMAT_NOT_LEARNT" in text and f"{words['kind_tag_drift']} 48" in text
-    assert words["fix_format_not_learnt"] in text and words["resumes_after"] in text
+    assert "MORE_SFT" in text and f"{words['kind_tag_drift']} 48" in text
+    assert words["fix_more_sft"] in text and words["resumes_after"] in text
     assert words["gate_samples"] in text and words["scores"] not in text
     gate = collect(refused, chain_store)["gate"]
     assert [(row["name"], row["held"]) for row in gate["rows"]] == [
