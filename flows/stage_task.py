@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import httpx
 from prefect import task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 from prefect.states import Completed, State
@@ -17,9 +17,13 @@ from prefect.states import Completed, State
 from artifacts.manifest import Manifest
 from flows.limits import global_slots
 from tasks.errors import PipelineError
+from tasks.format_gate.table import rows
+from tasks.format_gate.verdict import decide
 from tasks.stage import Outcome, Settings, Stage, execute
 
 PROGRESS_EVERY_S = 5.0
+UNAVAILABLE = (httpx.HTTPError, PrefectException, OSError)
+"""What a Prefect server that does not answer raises."""
 
 
 def can_go_away(task: Any, run: Any, state: Any) -> bool:
@@ -38,6 +42,7 @@ def can_go_away(task: Any, run: Any, state: Any) -> bool:
 def _stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], force: bool) -> Any:
     shown = _under_prefect(stage, settings)
     outcome = execute(stage, shown, parents, force=force)
+    _show_table(stage, settings, outcome.manifest)
     if outcome.reused:
         settings.log(f"{stage.name}: reused {outcome.manifest.fingerprint[:16]} ({outcome.reason})")
         return Completed(name="Cached", message=outcome.reason, data=outcome)
@@ -57,6 +62,20 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
     result = named(stage, settings, parents, force)
     # A task that returns a state hands that state to its caller.
     return cast(Outcome, result.result() if isinstance(result, State) else result)
+
+
+def _show_table(stage: Stage, settings: Settings, manifest: Manifest) -> None:
+    """The numbers of a stage that measures as a Prefect table artifact; one that cannot be shown costs nothing but a warning."""
+    if stage.name != "format_gate":
+        return
+    try:
+        create_table_artifact(
+            table=rows(manifest.metrics, settings.config.gate),
+            key=stage.name.replace("_", "-"),
+            description=f"{stage.name} {manifest.fingerprint[:16]}: {decide(manifest.metrics, settings.config.gate).name}",
+        )
+    except UNAVAILABLE as error:
+        settings.warn(f"{stage.name}: its table cannot be shown in Prefect: {type(error).__name__}")
 
 
 def _under_prefect(stage: Stage, settings: Settings) -> Settings:
@@ -83,7 +102,7 @@ def _under_prefect(stage: Stage, settings: Settings) -> Settings:
                 state["id"] = create_progress_artifact(progress=percent, key=key, description=f"{stage.name}: {label}")
             else:
                 update_progress_artifact(artifact_id=state["id"], progress=percent)
-        except (httpx.HTTPError, PrefectException, OSError) as error:
+        except UNAVAILABLE as error:
             state["broken"] = True
             settings.warn(f"{stage.name}: progress cannot be shown in Prefect: {type(error).__name__}")
 

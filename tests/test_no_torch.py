@@ -23,6 +23,8 @@ MODULES = (
     "tasks.preflight.local",
     "tasks.models.resolve",
     "tasks.format_gate.measure",
+    "tasks.format_gate.verdict",
+    "tasks.sft_rounds",
     "tasks.evaluate.scores",
     "tasks.grpo.arithmetic",
     "tasks.process.gpu",

@@ -21,6 +21,7 @@ from tasks.chain import NAMES
 from tasks.diagnosis.findings import VERDICTS
 from tasks.errors import DataError, ExportRefused, GateRefused, Interrupted, PipelineError, Retryable, RunStopped
 from tasks.evaluate.scores import score
+from tasks.format_gate.verdict import VERDICTS as GATE_VERDICTS
 from tasks.process.checkpoints import mark_complete
 from tasks.report.build import LANGUAGES, PAGE, build_report, summary, words_of
 from tasks.report.collect import collect
@@ -363,9 +364,7 @@ def test_gpu_hours_that_are_not_known(make_chain: Any, chain_store: Store) -> No
 @pytest.fixture
 def refused(make_chain: Any) -> dict[str, Any]:
     made = make_chain(TINY, until="format_gate", content=CONTENT, metrics={"format_gate": GATE})
-    error = GateRefused(
-        f"whole format in 50 % {EVIL}", where="format_gate", fix=f"more SFT {EVIL}", cause="more_sft"
-    )
+    error = GateRefused(f"whole format in 50 % {EVIL}", where="format_gate", fix=f"more SFT {EVIL}", cause="more_sft")
     return recorded(made, error)
 
 
