@@ -14,13 +14,13 @@ from pipeline_config.contract import ContractConfig
 from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
+from pipeline_config.gate import GateSettings, PassRateSettings
 from pipeline_config.loading import profiles
 from pipeline_config.model import ModelConfig
 from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
 from pipeline_config.promotion import PromotionConfig
 from pipeline_config.run import RunConfig
-from pipeline_config.gate import GateSettings
 from pipeline_config.training import GRPOSettings, SFTSettings, VLLMSettings
 from tasks.chain import GROUPS, NAMES
 
@@ -73,6 +73,7 @@ ParallelPart = Annotated[dict[str, Any], PartOf(ParallelConfig)]
 PreflightPart = Annotated[dict[str, Any], PartOf(PreflightConfig)]
 SFTPart = Annotated[dict[str, Any], PartOf(SFTSettings)]
 GatePart = Annotated[dict[str, Any], PartOf(GateSettings)]
+PassRatesPart = Annotated[dict[str, Any], PartOf(PassRateSettings)]
 GRPOPart = Annotated[dict[str, Any], PartOf(GRPOSettings)]
 EvaluationPart = Annotated[dict[str, Any], PartOf(EvaluationConfig)]
 ExportPart = Annotated[dict[str, Any], PartOf(ExportConfig)]

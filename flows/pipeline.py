@@ -25,6 +25,7 @@ from flows.form import (
     GRPOPart,
     ModelPart,
     ParallelPart,
+    PassRatesPart,
     PreflightPart,
     ProfileName,
     RunPart,
@@ -51,6 +52,7 @@ def grpo_pipeline(
     preflight: PreflightPart | None = None,
     sft: SFTPart | None = None,
     gate: GatePart | None = None,
+    pass_rates: PassRatesPart | None = None,
     grpo: GRPOPart | None = None,
     evaluation: EvaluationPart | None = None,
     export: ExportPart | None = None,
@@ -74,6 +76,7 @@ def grpo_pipeline(
         preflight: What is checked before anything trains.
         sft: Supervised fine-tuning.
         gate: Format gate between SFT and GRPO.
+        pass_rates: Which training prompts GRPO gets.
         grpo: Group relative policy optimization.
         evaluation: Held-out evaluation.
         export: GGUF export.
@@ -98,6 +101,7 @@ def grpo_pipeline(
         "parallel": parallel,
         "sft": sft,
         "gate": gate,
+        "pass_rates": pass_rates,
         "grpo": grpo,
         "evaluation": evaluation,
         "export": export,

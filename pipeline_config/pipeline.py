@@ -11,7 +11,7 @@ from pipeline_config.contract import ContractConfig
 from pipeline_config.data import DataConfig
 from pipeline_config.evaluation import EvaluationConfig
 from pipeline_config.export import ExportConfig
-from pipeline_config.gate import GateSettings
+from pipeline_config.gate import GateSettings, PassRateSettings
 from pipeline_config.model import ModelConfig
 from pipeline_config.parallel import ParallelConfig
 from pipeline_config.preflight import PreflightConfig
@@ -35,6 +35,8 @@ class PipelineConfig(Section):
     """Supervised fine-tuning."""
     gate: GateSettings = GateSettings()
     """Format gate between SFT and GRPO."""
+    pass_rates: PassRateSettings = PassRateSettings()
+    """Which training prompts GRPO gets."""
     grpo: GRPOSettings = GRPOSettings()
     """Group relative policy optimization."""
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,6 +1,7 @@
 """The chain: every stage, what it reads, and what its result depends on.
 
-    model -> dataset -> preflight -> evaluation_sets -> sft -> format_gate -> grpo -> evaluate_{base,sft,grpo} -> export
+    model -> dataset -> preflight -> evaluation_sets -> sft -> format_gate -> pass_rates -> selection -> grpo
+    -> evaluate_{base,sft,grpo} -> export
 
 A term is a value that changes the result. Logging, paths, time-outs and save intervals are not terms. A stage names
 the *files* of its parents that it reads, so that a change elsewhere in a parent does not rerun it.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from tasks.errors import ConfigError
 from tasks.evaluate.plan import SAMPLER, earlier_results, plan_of
 from tasks.grpo.arithmetic import aligned_save_steps
 from tasks.process.gpu import visible_gpus
+from tasks.selection.switch import least_kept, measures_pass_rates
 from tasks.stage import Stage, file_digest, folder_digest
 from tasks.training.backend import backend_of
 
@@ -212,6 +215,31 @@ def gate_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     }
 
 
+def pass_rates_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    rollout = rollout_terms(config)
+    rollout.pop("num_generations")
+    return {
+        # The band is applied by the selection, so another one samples nothing again.
+        "samples": config.pass_rates.samples,
+        "max_prompts": config.pass_rates.max_prompts,
+        "rollout": rollout,
+        "backend": backend_terms(config),
+        "template": template_terms(config),
+        "policy": folder_digest(parents["sft"], "model"),
+        "problems": file_digest(parents["dataset"], "train.parquet"),
+    }
+
+
+def selection_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
+    return {
+        "band": [config.pass_rates.low, config.pass_rates.high],
+        "least_kept": least_kept(config),
+        "group_size": config.grpo.num_generations,
+        "rates": file_digest(parents["pass_rates"], "rates.parquet"),
+        "problems": file_digest(parents["dataset"], "train.parquet"),
+    }
+
+
 def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
     grpo = _semantic(config.grpo.model_dump(mode="json"))
     terms: dict[str, Any] = {name: value for name, value in grpo.items() if name not in HELD_OUT | REMEDIES}
@@ -239,7 +267,8 @@ def grpo_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "backend": backend_terms(config),
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
-        "problems": file_digest(parents["dataset"], "train.parquet"),
+        # Where nothing was set aside, the selected table is the dataset's, byte for byte.
+        "problems": file_digest(parents.get("selection", parents["dataset"]), "train.parquet"),
         **world_terms(config),
     }
 
@@ -351,6 +380,8 @@ SFT = Stage(
     backend=lambda config: backend_of(config, config.sft),
 )
 GATE = Stage("format_gate", "format_gate", 2, ("sft", "dataset"), gate_terms, SAMPLING)
+PASS_RATES = Stage("pass_rates", "pass_rates", 1, ("sft", "dataset"), pass_rates_terms, SAMPLING)
+SELECTION = Stage("selection", "selection", 1, ("pass_rates", "dataset"), selection_terms, computes=False)
 GRPO = Stage(
     "grpo",
     "grpo",
@@ -386,6 +417,8 @@ CHAIN = (
     EVALUATION_SETS,
     SFT,
     GATE,
+    PASS_RATES,
+    SELECTION,
     GRPO,
     EVALUATE_BASE,
     EVALUATE_SFT,
@@ -399,12 +432,14 @@ GROUPS = {"evaluate": ("evaluate_base", "evaluate_sft", "evaluate_grpo")}
 
 def stages_for(config: PipelineConfig) -> tuple[Stage, ...]:
     """The chain without what the configuration switches off."""
-    off = set()
+    selects = measures_pass_rates(config)
+    off = set() if selects else {"pass_rates", "selection"}
     if not config.gate.enabled:
         off.add("format_gate")
     if not config.evaluation.baseline:
         off.add("evaluate_base")
-    return tuple(stage for stage in CHAIN if stage.name not in off)
+    kept = (stage for stage in CHAIN if stage.name not in off)
+    return tuple(replace(s, parents=(*s.parents, "selection")) if s.name == "grpo" and selects else s for s in kept)
 
 
 def names_of(name: str) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ FILES = {
     "evaluation_sets": ("sets/held_out.parquet", "overlap/held_out.jsonl", "sets.json"),
     "sft": (*WEIGHTS, "metrics.jsonl"),
     "format_gate": ("gate.json", "samples.jsonl"),
+    "pass_rates": ("rates.parquet", "pass_rates.json"),
+    "selection": ("train.parquet", "selection.parquet", "selection.json"),
     "grpo": (*WEIGHTS, "metrics.jsonl", "rollouts.jsonl"),
     "evaluate_base": ("items.jsonl", "scores.json"),
     "evaluate_sft": ("items.jsonl", "scores.json"),
@@ -138,6 +140,7 @@ def make_chain(chain_store: Store, tmp_path: Path) -> MakeChain:
 
 @pytest.fixture(scope="session")
 def tiny_chain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
-    """Manifests of a whole chain of the profile `tiny`."""
+    """Manifests of a whole chain of the profile `tiny`, with the stages that choose problems."""
     folder = tmp_path_factory.mktemp("tiny-chain")
-    return build_chain(open_store(str(folder / "store")), folder, load_config("tiny"))
+    config = load_config("tiny", overrides=["pass_rates.enabled=on"])
+    return build_chain(open_store(str(folder / "store")), folder, config)

@@ -113,7 +113,7 @@ def run(ctx: StageContext) -> StageResult:
     start = ctx.inputs["sft"] / "model"
     tokenizer = load_tokenizer(start, config)
     set_aside = {name for step in steps for name in step.set_aside}
-    table = pq.read_table(ctx.inputs["dataset"] / "train.parquet").to_pylist()
+    table = pq.read_table(ctx.inputs.get("selection", ctx.inputs["dataset"]) / "train.parquet").to_pylist()
     rows = [row for row in table if str(row["id"]) not in set_aside]
     rewards = build_rewards(
         settings.rewards,

@@ -37,7 +37,19 @@ Entry = Callable[[StageContext], StageResult]
 
 ENTRIES: dict[str, str] = {
     name: f"tasks.{name}.entry"
-    for name in ("model", "dataset", "preflight", "evaluation_sets", "sft", "format_gate", "grpo", "evaluate", "export")
+    for name in (
+        "model",
+        "dataset",
+        "preflight",
+        "evaluation_sets",
+        "sft",
+        "format_gate",
+        "pass_rates",
+        "selection",
+        "grpo",
+        "evaluate",
+        "export",
+    )
 }
 """Stage name -> the module with its `run`. Nothing else is ever imported on a spec's word."""
 

@@ -37,7 +37,7 @@ from tasks.training.swanlab_setup import (
 )
 
 PROJECT = "grpo-pipeline"
-TRACKED = frozenset({"sft", "format_gate", "grpo", "evaluate", "export"})
+TRACKED = frozenset({"sft", "format_gate", "pass_rates", "selection", "grpo", "evaluate", "export"})
 """Stages with an experiment of their own."""
 ROLLOUTS = {"grpo": "rollouts.jsonl"}
 """Files of sampled completions that grow with the training; a row's `step` is the number of steps done before it."""

@@ -16,6 +16,7 @@ from pipeline_config.run import RunConfig
 from tasks.chain import CHAIN, SFT, names_of, reward_terms, stages_for
 from tasks.chain import NAMES as EVERY_STAGE
 from tasks.errors import ConfigError
+from tasks.selection import switch
 from tasks.sft_rounds import sft_round
 from tasks.stage import all_terms
 
@@ -23,11 +24,14 @@ NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
 """The preflight depends on nearly everything, and nothing on it."""
 EVALUATIONS = {"evaluate_base", "evaluate_sft", "evaluate_grpo"}
 ALL = set(NAMES)
-COMPUTING = ALL - {"model", "dataset", "evaluation_sets", "export"}
+COMPUTING = ALL - {"model", "dataset", "evaluation_sets", "selection", "export"}
+UP_TO_SELECTION = {"format_gate", "pass_rates", "grpo"}
+"""Stages that sample with GRPO's settings, and GRPO."""
+SELECTS = ["pass_rates.enabled=on"]
 
 
 def terms_of(config: PipelineConfig, parents: dict[str, Manifest]) -> dict[str, Any]:
-    return {stage.name: all_terms(stage, config, parents) for stage in CHAIN}
+    return {stage.name: all_terms(stage, config, parents) for stage in stages_for(config)}
 
 
 def altered(manifest: Manifest, *paths: str) -> Manifest:
@@ -39,7 +43,7 @@ def altered(manifest: Manifest, *paths: str) -> Manifest:
 
 @pytest.fixture
 def base() -> PipelineConfig:
-    return load_config("tiny")
+    return load_config("tiny", overrides=SELECTS)
 
 
 @pytest.fixture
@@ -52,9 +56,9 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
     """Stages whose own terms change with some --set texts, their inputs being the same."""
 
     def find(*overrides: str, start: Iterable[str] = ()) -> set[str]:
-        before = terms_of(load_config("tiny", overrides=list(start)), parents)
-        after = terms_of(load_config("tiny", overrides=[*start, *overrides]), parents)
-        return {name for name in NAMES if before[name] != after[name]}
+        before = terms_of(load_config("tiny", overrides=[*SELECTS, *start]), parents)
+        after = terms_of(load_config("tiny", overrides=[*SELECTS, *start, *overrides]), parents)
+        return {name for name in NAMES if name in after and before[name] != after[name]}
 
     return find
 
@@ -65,9 +69,9 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("seed=1", ALL),
         ("model.revision=abc", {"model"}),
         ("model.dtype=bfloat16", COMPUTING),
-        ("model.max_context=300", ALL - {"model", "sft", "evaluation_sets"}),
-        ("contract.system_prompt=Think.", ALL - {"model", "evaluation_sets"}),
-        ("contract.answer_end=</ANSWER>", ALL - {"model", "evaluation_sets"}),
+        ("model.max_context=300", ALL - {"model", "sft", "evaluation_sets", "selection"}),
+        ("contract.system_prompt=Think.", ALL - {"model", "evaluation_sets", "selection"}),
+        ("contract.answer_end=</ANSWER>", ALL - {"model", "evaluation_sets", "selection"}),
         ("data.sft_rows=10", {"dataset"}),
         ("data.seed=1", {"dataset"}),
         ("sft.learning_rate=2e-3", {"sft"}),
@@ -79,21 +83,26 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("grpo.max_steps=7", {"grpo"}),
         ("grpo.save_steps=7", {"grpo"}),  # the checkpoints to choose from
         ("grpo.checkpoint_choice.problems=20", {"grpo"}),
-        ("grpo.num_generations=16", {"format_gate", "grpo"}),
+        ("pass_rates.samples=8", {"pass_rates"}),
+        ("pass_rates.max_prompts=100", {"pass_rates"}),
+        ("pass_rates.low=0.2", {"selection"}),
+        ("pass_rates.high=0.8", {"selection"}),
+        ("pass_rates.min_kept=100", {"selection"}),
+        ("grpo.num_generations=16", {"format_gate", "selection", "grpo"}),
         ("grpo.max_refills=2", {"grpo"}),
         ("grpo.eval_steps=5", {"grpo"}),
         ("grpo.remedies=suggest", {"grpo"}),
         ("grpo.remedy_bounds.max_steps=1", {"grpo"}),
         ("grpo.watchdog=warn", {"grpo"}),  # it then takes no remedy
         ("grpo.rewards.format_weight=0.1", {"format_gate", "grpo"}),
-        ("grpo.temperature=0.9", {"format_gate", "grpo", *EVALUATIONS}),
-        ("grpo.max_completion_length=60", ALL - {"model", "sft", "evaluation_sets"}),
+        ("grpo.temperature=0.9", {*UP_TO_SELECTION, *EVALUATIONS}),
+        ("grpo.max_completion_length=60", ALL - {"model", "sft", "evaluation_sets", "selection"}),
         ("evaluation.samples=4", EVALUATIONS),
         ("evaluation.seed=4", EVALUATIONS),
         ("evaluation.overlap.ngram=5", {"evaluation_sets"}),
         ("evaluation.max_new_tokens=70", {"dataset", "export", *EVALUATIONS}),
         ("export.formats=[f16]", {"export"}),
-        ("vllm.enabled=off", {"format_gate", "grpo", *EVALUATIONS}),
+        ("vllm.enabled=off", {*UP_TO_SELECTION, *EVALUATIONS}),
         ("parallel.processes=2", {"sft", "grpo"}),
         ("run.device=auto", COMPUTING),
     ],
@@ -273,7 +282,7 @@ def test_what_a_further_sft_round_depends_on(base: PipelineConfig, parents: dict
 
 
 def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:
-    assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == {"format_gate", "grpo"}
+    assert reruns("grpo.temperature=0.9", start=["evaluation.samples=0"]) == UP_TO_SELECTION
 
 
 @pytest.mark.parametrize(
@@ -282,23 +291,21 @@ def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None
         ("model", "stage.log", set()),
         ("model", "model/model.safetensors", {"dataset", "sft", "evaluate_base"}),
         ("dataset", "stats.json", set()),
-        ("dataset", "sft.parquet", {"sft", "evaluation_sets"}),
+        ("dataset", "sft.parquet", {"sft", "format_gate", "evaluation_sets"}),
         ("dataset", "gate.parquet", {"format_gate", "grpo"}),
-        ("dataset", "train.parquet", {"grpo", "evaluation_sets"}),
+        ("dataset", "train.parquet", {"format_gate", "pass_rates", "selection", "evaluation_sets"}),
         ("dataset", "eval.parquet", {"evaluation_sets", "export"}),
         ("evaluation_sets", "sets.json", set()),
         ("evaluation_sets", "sets/held_out.parquet", EVALUATIONS),
         ("evaluation_sets", "overlap/held_out.jsonl", EVALUATIONS),
-
-
-        ("dataset", "sft.parquet", {"sft", "format_gate"}),
-        ("dataset", "gate.parquet", {"format_gate"}),
-        ("dataset", "train.parquet", {"grpo", "format_gate"}),
-        ("dataset", "eval.parquet", {*EVALUATIONS, "export"}),
         ("sft", "metrics.jsonl", set()),
         ("sft", "adapter/adapter_model.safetensors", set()),
-        ("sft", "model/model.safetensors", {"format_gate", "grpo", "evaluate_sft"}),
+        ("sft", "model/model.safetensors", {*UP_TO_SELECTION, "evaluate_sft"}),
         ("format_gate", "gate.json", set()),
+        ("pass_rates", "rates.parquet", {"selection"}),
+        ("pass_rates", "pass_rates.json", set()),
+        ("selection", "train.parquet", {"grpo"}),
+        ("selection", "selection.parquet", set()),
         ("grpo", "rollouts.jsonl", set()),
         ("grpo", "model/model.safetensors", {"evaluate_grpo", "export"}),
         ("evaluate_grpo", "items.jsonl", {"export"}),
@@ -366,7 +373,7 @@ def test_a_chat_template_counts_by_its_content(reruns: Any, tmp_path: Path) -> N
     path = tmp_path / "template.jinja"
     path.write_text("one")
     start = [f"model.chat_template={path}"]
-    assert reruns(f"model.chat_template={path}") == ALL - {"model", "evaluation_sets"}
+    assert reruns(f"model.chat_template={path}") == ALL - {"model", "evaluation_sets", "selection"}
     copy = tmp_path / "copy.jinja"
     copy.write_text("one")
     assert reruns(f"model.chat_template={copy}", start=start) == set()
@@ -375,11 +382,31 @@ def test_a_chat_template_counts_by_its_content(reruns: Any, tmp_path: Path) -> N
 
 
 def test_stages_that_can_be_left_out() -> None:
-    config = load_config("tiny", overrides=["gate.enabled=false", "evaluation.baseline=false"])
+    config = load_config("tiny", overrides=["gate.enabled=false", "evaluation.baseline=false", *SELECTS])
     assert [stage.name for stage in stages_for(config)] == [
         name for name in EVERY_STAGE if name not in ("format_gate", "evaluate_base")
     ]
-    assert [stage.name for stage in stages_for(load_config("tiny"))] == list(EVERY_STAGE)
+    assert [stage.name for stage in stages_for(load_config("tiny", overrides=SELECTS))] == list(EVERY_STAGE)
+
+
+def test_problems_are_chosen_where_sampling_is_cheap(
+    monkeypatch: pytest.MonkeyPatch, parents: dict[str, Manifest], base: PipelineConfig
+) -> None:
+    """Off on a CPU unless asked for. GRPO then trains on the dataset's table; with the same table it is the same training."""
+    tiny = load_config("tiny")
+    assert [stage.name for stage in stages_for(tiny)] == [
+        n for n in EVERY_STAGE if n not in ("pass_rates", "selection")
+    ]
+    with_gpu = tiny.model_copy(update={"run": tiny.run.model_copy(update={"device": "auto"})})
+    monkeypatch.setattr(switch, "visible_gpus", lambda: [{"total": 80_000}])
+    monkeypatch.setattr(switch, "find_spec", lambda name: object())
+    assert switch.measures_pass_rates(with_gpu) and not switch.measures_pass_rates(tiny)
+    monkeypatch.setattr(switch, "find_spec", lambda name: None)
+    assert not switch.measures_pass_rates(with_gpu)
+    (entry,) = [e for e in parents["dataset"].files if e.path == "train.parquet"]
+    files = [entry if e.path == "train.parquet" else e for e in parents["selection"].files]
+    same = {**parents, "selection": complete(parents["selection"], files)}
+    assert terms_of(base, same)["grpo"] == terms_of(tiny, parents)["grpo"] != terms_of(base, parents)["grpo"]
 
 
 def test_names_of_stages() -> None:

@@ -11,12 +11,12 @@ from artifacts.manifest import Manifest
 from artifacts.store import Store
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
-from tasks.chain import NAMES as EVERY_STAGE
+from tasks.chain import stages_for
 from tasks.errors import ConfigError, StoreError
 from tasks.plan import Step, plan, select
 
 TINY = load_config("tiny")
-NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
+NAMES = tuple(stage.name for stage in stages_for(TINY) if stage.name != "preflight")
 """The preflight depends on nearly everything, and nothing on it."""
 Chain = dict[str, Manifest]
 
