@@ -27,14 +27,16 @@ from tasks.grpo import entry
 from tasks.grpo.ledger import read_groups
 from tasks.training.callback import StageCallback
 
-ROLLOUTS = 1536
+ROLLOUTS = 1152
 ARMS = {"without": 0, "with": 2}
-PROBLEMS, SAMPLES = 200, 8
+PROBLEMS, SAMPLES = 120, 8
 SETTINGS = [
-    "grpo.per_device_train_batch_size=64",
+    "grpo.per_device_train_batch_size=48",
     "grpo.max_steps=24",
     "grpo.save_steps=100",
+    "grpo.learning_rate=1e-4",
     "grpo.watchdog=off",
+    "grpo.checkpoint_choice.enabled=false",
     "evaluation.batch_size=400",
 ]
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}

@@ -3,7 +3,7 @@
     python benchmarks/tiny_seeds.py --seeds 1 --home /tmp/tiny-seeds        # the SFT model
     python benchmarks/planted_faults.py --home /tmp/tiny-seeds --work /tmp/faults
 
-Every run is the GRPO stage's own entry with `grpo.remedies: act`, 64 completions a step. `named_at` is the step at which the watchdog acted for
+Every run is the GRPO stage's own entry with `grpo.remedies: act`, 48 completions a step. `named_at` is the step at which the watchdog acted for
 the first time, `onset` the step from which the fault shows (1 where it is planted in data, reward or settings). Held-out accuracy is
 pass@1 at temperature 1, against the SFT model's on the same problems, with the paired 95 % interval of the difference. Each fault is
 stored as it is done. Writes benchmarks/planted_faults.json.
@@ -28,12 +28,13 @@ from grpo_runs import ROOT, StageContext, inputs_of, load_config, right_counts, 
 from tasks.grpo import entry
 from tasks.grpo.guards import OwnLearningRate
 
-PROBLEMS, SAMPLES = 120, 8
+PROBLEMS, SAMPLES = 100, 8
 COMMON = [
-    "grpo.per_device_train_batch_size=64",
-    "grpo.max_steps=30",
+    "grpo.per_device_train_batch_size=48",
+    "grpo.max_steps=24",
     "grpo.save_steps=2",
     "grpo.learning_rate=1e-4",
+    "grpo.checkpoint_choice.enabled=false",
     "evaluation.batch_size=480",
 ]
 OWN_REWARD = ["grpo.rewards.preset=null"]

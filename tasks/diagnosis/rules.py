@@ -140,7 +140,8 @@ def _runaway_without_kl(run: Run) -> Finding:
 
 def truncation_spiral(run: Run) -> Finding:
     """At least 30 % of the completions cut off, 15 points more than at the start, and the reward not rising; or half of them from the
-    start without getting fewer. A cut completion has no answer, so what it costs is the reward; while that rises, it is a note.
+    start without getting fewer. A cut completion has no answer, so what it costs is the reward; while that rises, it is a note, unless
+    nine of ten are cut and at most 5 % right: then the policy only learns to squeeze some answer in.
     """
     clipped = run.series(CLIPPED)
     if not clipped.enough:
@@ -153,7 +154,9 @@ def truncation_spiral(run: Run) -> Finding:
     rose = reward_rose(run)
     grew = level >= 0.3 and level >= early + 0.15 and (level >= 0.5 or reward_fell(run))
     always = level >= 0.5 and early >= 0.5 and level >= clipped.early - 0.1
-    if (grew or always) and not rose:
+    correct = dead_groups(run).shares.recent.correct
+    squeezed = always and level >= 0.9 and correct is not None and correct <= 0.05
+    if (grew or always) and (squeezed or not rose):
         row, step = clipped.onset(lambda value: value > early + 0.25 * (0.3 - early)) if grew else (0, clipped.steps[0])
         head = f"{level:.0%} of the completions are cut at the length cap" + (
             f", {early:.0%} at the start" if grew else " from the start"

@@ -183,7 +183,11 @@ def situation(
         for row in rows:
             kinds.setdefault(row["prompt_id"], set()).add(row["kind"])
         dead = tuple(name for name, seen in kinds.items() if "live" not in seen)
-        recent = [row["kind"] == "live" for row in rows if row["step"] > since]
-        return Situation(at_step, prompts, sum(recent) / len(recent) if recent else 1.0, dead, can_refill)
+        recent = [row for row in rows if row["step"] > since]
+        if not recent:
+            return Situation(at_step, prompts, 1.0, dead, can_refill)
+        live = sum(row["kind"] == "live" for row in recent) / len(recent)
+        mixed = sum(0 < row["right"] < len(row["rewards"]) for row in recent) / len(recent)
+        return Situation(at_step, prompts, live, dead, can_refill, mixed)
 
     return look

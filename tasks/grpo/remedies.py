@@ -16,7 +16,7 @@ Each rung says what it needs: refilling and setting aside need groups that are a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from pipeline_config.training import GRPOSettings
@@ -52,7 +52,7 @@ LEARNT_ONLY = frozenset({"extraction_failed", "truncation_spiral", "length_colla
 """Failures that only a run which began without them can be brought back from."""
 FIRST_BETA = 0.02
 """Weight of the first pull towards the SFT model: half of DeepSeekMath's 0.04 (arXiv 2402.03300)."""
-LEAST_LIVE = 0.02
+LEAST_LIVE = 0.05
 """Share of live groups below which neither refilling nor setting aside can find what to train on."""
 LEAST_SET_ASIDE = 0.05
 """Share of the prompts that setting aside must concern to be worth a restart."""
@@ -121,14 +121,15 @@ def settings_after(settings: GRPOSettings, steps: Sequence[Step]) -> GRPOSetting
 
 @dataclass(frozen=True)
 class Situation:
-    """Where a run stands: step, number of prompts, share of live groups so far, ids of prompts that were dead each time they were
-    tried, and whether this back end can refill."""
+    """Where a run stands: step, number of prompts, share of live groups since the last remedy, ids of prompts that were dead each time
+    they were tried, whether this back end can refill, and the share of groups with some, but not all, right (the live ones when None)."""
 
     at_step: int
     prompts: int
     live: float
     always_dead: tuple[str, ...] = ()
     can_refill: bool = True
+    mixed: float | None = None
 
 
 def next_step(failure: Failure, steps: Sequence[Step], settings: GRPOSettings, situation: Situation) -> Step | None:
@@ -143,6 +144,9 @@ def next_step(failure: Failure, steps: Sequence[Step], settings: GRPOSettings, s
     if len(steps) >= settings.remedy_bounds.max_steps or (failure.name in LEARNT_ONLY and failure.from_start):
         return None
     now, used = settings_after(settings, steps), {step.rung for step in steps}
+    if failure.name == "all_wrong" and situation.mixed is not None:
+        # Groups whose wrong answers differ in form have spread, and teach nothing about being right.
+        situation = replace(situation, live=situation.mixed)
     for rung in LADDERS.get(failure.name, ()):
         if rung in ROLLBACKS and rung in used:
             continue

@@ -371,6 +371,16 @@ def test_copies_from_the_start() -> None:
     assert diagnose_rows(sound(0.5, 0.6, 10), cold).verdict == "entropy_collapse"
 
 
+def test_a_rising_reward_does_not_excuse_a_cap_that_lets_nothing_right_through() -> None:
+    """A real run with a cap of 8 tokens: the model learnt to squeeze in an answer, which was wrong, and the reward rose."""
+    log = rows(
+        12, reward=lambda i: 0.04 + 0.02 * i, reward_std=0.1, completions__clipped_ratio=0.98, outcomes__right=0.01
+    )
+    assert truncation_spiral(Run(log)).status == "failed"
+    half_right = [{**row, "outcomes/right": 0.3} for row in log]
+    assert truncation_spiral(Run(half_right)).status == "note"
+
+
 # Hacking, plateau ---------------------------------------------------------------------------------------------------
 
 

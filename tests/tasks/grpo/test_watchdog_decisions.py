@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +111,18 @@ def test_other_errors_are_not_the_watchdogs(tmp_path: Path) -> None:
     assert dog.step is not None and (dog.step.because, dog.step.onset) == ("late_nan", 7)
 
 
-def rows(*kinds: tuple[int, str, str]) -> list[dict[str, Any]]:
-    return [{"step": step, "prompt_id": name, "kind": kind} for step, name, kind in kinds]
-
-
 def test_where_a_run_stands() -> None:
-    tried = rows(
-        (1, "a", "all_wrong"), (1, "b", "live"), (2, "c", "all_right"), (3, "b", "all_wrong"), (4, "a", "truncated")
-    )
-    assert situation(50, lambda: tried, [], True)(4) == Situation(4, 50, 1 / 5, ("a", "c"), True)
+    tried: list[dict[str, Any]] = [
+        {"step": step, "prompt_id": name, "kind": kind, "right": right, "rewards": [0.0] * 4}
+        for step, name, kind, right in (
+            (1, "a", "all_wrong", 0),
+            (1, "b", "live", 2),
+            (2, "c", "all_right", 4),
+            (3, "b", "live", 0),  # no two wrong answers are paid alike
+            (4, "a", "truncated", 0),
+        )
+    ]
+    assert situation(50, lambda: tried, [], True)(4) == Situation(4, 50, 2 / 5, ("a", "c"), True, 1 / 5)
     done = Step("refill", STARVING, "", 2, 1, resumed_from=2)
-    assert situation(50, lambda: tried, [done], False)(4) == Situation(4, 50, 0.0, ("a", "c"), False)
+    assert situation(50, lambda: tried, [done], False)(4) == Situation(4, 50, 1 / 2, ("a", "c"), False, 0.0)
     assert situation(50, list, [], True)(4).live == 1.0  # no ledger: nothing is known against refilling
-    json.dumps(done.to_json())
