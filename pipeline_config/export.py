@@ -15,7 +15,7 @@ class ExportConfig(Section):
     """GGUF files of the trained model, each proved through llama.cpp before it is released."""
 
     formats: list[GgufFormat] = Field(["f16", "q4_k_m"], min_length=1, max_length=5)
-    """Files to write: f16, bf16 and q8_0 by the converter, q5_k_m and q4_k_m quantized from a 16-bit file."""
+    """Files to write: f16 and bf16 by the converter, q8_0, q5_k_m and q4_k_m quantized from the 16-bit file."""
     proof_problems: int = Field(64, ge=1, le=100_000)
     """Held-out problems answered greedily through llama.cpp and compared with the 16-bit model's answers."""
     parity_problems: int = Field(32, ge=1, le=10_000)

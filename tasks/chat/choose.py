@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,19 +65,20 @@ def choose(store: Store | None, model: str, quantization: str | None, default: C
     warning = ""
     if isinstance(proof, dict) and proof.get("verdict") == "refused":
         warning = f"{file.name} was refused by its proof ({', '.join(proof.get('reasons') or [])})"
-    return _with_limits(file, contract_data(manifest), warning)
+    return _with_limits(file, contract_data(manifest.config), warning)
 
 
-def contract_data(manifest: Manifest) -> dict[str, Any]:
-    """What contract.json holds, from an export's manifest."""
-    config: Any = manifest.config
+def contract_data(config: Mapping[str, Any], max_tokens: int | None = None) -> dict[str, Any]:
+    """What contract.json holds, from a run's configuration as JSON data.
+
+    Args:
+        max_tokens: longest completion, if it is known better than the configuration says.
+    """
     export, evaluation = config.get("export") or {}, config.get("evaluation") or {}
-    max_tokens = (
-        manifest.effective_config.get("max_tokens") or export.get("max_tokens") or evaluation.get("max_new_tokens")
-    )
+    longest = (config.get("grpo") or {}).get("max_completion_length")
     return {
         "contract": config.get("contract") or {},
-        "max_tokens": max_tokens or (config.get("grpo") or {}).get("max_completion_length") or 512,
+        "max_tokens": max_tokens or export.get("max_tokens") or evaluation.get("max_new_tokens") or longest or 512,
         "n_ctx": export.get("n_ctx") or (config.get("model") or {}).get("max_context") or 2048,
     }
 

@@ -19,6 +19,7 @@ from tasks.errors import ModelError
 from tasks.export import proof
 from tasks.export.llama import LlamaFile
 from tasks.export.tensors import compare_tensors
+from tasks.export.weights import compare_weights
 from tasks.findings import Finding
 
 Progress = Callable[[float, float, str], None]
@@ -79,6 +80,7 @@ def prove(
     problems: Sequence[Problem],
     reference: Reference | None,
     source: Path | None,
+    weights: Finding | None = None,
     progress: Progress = lambda done, total, label: None,
 ) -> Proof:
     """Test one file.
@@ -91,6 +93,7 @@ def prove(
         problems: asked through llama.cpp; the first `settings.parity_problems` also check text and ids.
         reference: None skips the log-probabilities.
         source: the 16-bit file that this one was quantized from; None skips the comparison of tensors.
+        weights: what `trained_weights` found about the 16-bit file: this one, or the one it was quantized from.
         progress: called with (done, total, label).
     """
     label = f"proving {file.name}"
@@ -99,7 +102,7 @@ def prove(
         longest = max(longest, *(len(ids) for ids in reference.sequences))
     n_ctx = -(-(longest + 8) // 64) * 64
     try:
-        findings = _weights(source, file, progress, label)
+        findings = ([weights] if weights else []) + _tensors(source, file, progress, label)
         with LlamaFile(file, n_ctx=n_ctx, parallel=settings.parallel, threads=settings.threads) as llama:
             findings = check_questions(llama, tokenizer, contract, problems[: settings.parity_problems]) + findings
             if reference:
@@ -132,12 +135,33 @@ def special_tokens(tokenizer: Any) -> proof.SpecialTokens:
     return proof.SpecialTokens(tokenizer.bos_token_id, turn_end_id(tokenizer), adds_bos=False)
 
 
-def _weights(source: Path | None, file: Path, progress: Progress, label: str) -> list[Finding]:
+def trained_weights(
+    folder: Path, before: Path | None, file: Path, progress: Progress = lambda done, total, label: None
+) -> Finding:
+    """Whether a 16-bit file holds the weights of the trained model's folder.
+
+    Args:
+        folder: merged weights of the trained model.
+        before: those that training began from, if at hand.
+    """
+    label = f"proving {file.name}: weights"
+    try:
+        return proof.check_weights(
+            compare_weights(folder, file, before, lambda done, total: progress(done, total, label))
+        )
+    except _UNREADABLE as error:
+        return Finding("load", "fail", f"the file's header or tensors cannot be read: {error}", "export again")
+
+
+_UNREADABLE = (ValueError, OSError, IndexError, KeyError, struct.error)
+
+
+def _tensors(source: Path | None, file: Path, progress: Progress, label: str) -> list[Finding]:
     if source is None:
         return []
     try:
         errors = compare_tensors(source, file, lambda done, total: progress(done, total, f"{label}: tensors"))
-    except (ValueError, OSError, IndexError, KeyError, struct.error) as error:
+    except _UNREADABLE as error:
         raise ModelError(
             f"the file's header or tensors cannot be read: {error}",
             where=str(file),
@@ -157,15 +181,19 @@ def check_questions(
     bos_text, eos_text = llama.piece(bos), llama.piece(eos)
     template = llama.chat_template()
     expected = [render_prompt(tokenizer, contract, problem.question) for problem in problems]
+    rendered: list[str] = []
     try:
         formatter = Jinja2ChatFormatter(template, eos_token=eos_text, bos_token=bos_text)
         rendered = [formatter(messages=messages(contract, problem.question)).prompt for problem in problems]
-        template_finding = proof.check_template(expected, rendered)
+        # A BOS too many or too few has its own name here too.
+        training_bos = str(tokenizer.bos_token or "")
+        template_finding = proof.check_template(
+            [_without(text, training_bos) for text in expected], [_without(text, bos_text) for text in rendered]
+        )
     except (TemplateError, ValueError, TypeError) as error:
         template_finding = Finding(
             "template", "fail", f"the file's chat template does not render: {error}", "export again"
         )
-    served = [llama.tokenize(proof.served_text(text, bos_text, file.adds_bos), add_special=True) for text in expected]
     labels = [f"the prompt of problem {problem.id}" for problem in problems] + [
         f"the tag {tag}" for tag in contract.tags
     ]
@@ -174,11 +202,18 @@ def check_questions(
     file_tags = [llama.tokenize(tag) for tag in contract.tags]
     findings = [template_finding, proof.check_eos(training, file, llama.is_end(training.eos or 0))]
     if problems:
-        findings.append(proof.check_bos(training, file, training_ids[0], served[0]))
+        # As a server would feed it: the file's own template, and what llama.cpp adds by itself.
+        own = rendered[0] if rendered else expected[0]
+        served = llama.tokenize(proof.served_text(own, bos_text, file.adds_bos), add_special=True)
+        findings.append(proof.check_bos(training, file, training_ids[0], served))
     # A BOS too many or too few has its own name, so the ids are compared without it.
     plain = [llama.tokenize(text) for text in expected]
     findings.append(proof.check_tokens(labels, [*training_ids, *tags], [*plain, *file_tags]))
     return findings
+
+
+def _without(text: str, bos: str) -> str:
+    return text.removeprefix(bos) if bos else text
 
 
 def _log_probabilities(llama: LlamaFile, quantization: str, reference: Reference) -> Finding:

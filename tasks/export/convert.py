@@ -20,8 +20,8 @@ from pathlib import Path
 from tasks.errors import ModelError, StoreError
 from tasks.export.failures import CONVERTER, failure
 
-FROM_CONVERTER = ("f16", "bf16", "q8_0")
-"""Formats that the converter writes directly; the others are quantized from a 16-bit file."""
+FROM_CONVERTER = ("f16", "bf16")
+"""Formats that the converter writes; the others are quantized from one of these, against which they are then proved."""
 
 # Bits per weight, used only to estimate disk: the k-quants fall back to 5 to 8 bits where a row is not a multiple of
 # 256 weights (SmolLM2's rows are 576 wide), so these are upper ends.
@@ -38,7 +38,7 @@ def convert(model_folder: Path, out_file: Path, outtype: str, name: str = "") ->
     Args:
         model_folder: config, tokenizer and safetensors of merged 16-bit weights.
         out_file: the file to write.
-        outtype: "f16", "bf16" or "q8_0".
+        outtype: "f16" or "bf16".
         name: the model's name in the file's header; the folder's name when empty.
 
     Returns:

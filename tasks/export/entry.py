@@ -1,7 +1,7 @@
 """Export stage: merged 16-bit weights -> GGUF files, each proved through llama.cpp before it is released.
 
 Runs in the stage process. Reads `model/` of the trained model's artifact, `eval.parquet` of the dataset and the greedy
-answers of the evaluation. Output: one GGUF per format, Modelfile, proof.json, samples.jsonl.
+answers of the evaluation. Output: one GGUF per format, Modelfile, contract.json, proof.json, samples.jsonl.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from tasks.chat.choose import CONTRACT_FILE, SMALLEST_FIRST, contract_data
 from tasks.contract.prompts import encode_prompt
 from tasks.errors import ExportRefused, ModelError
 from tasks.export import checks, convert
@@ -25,7 +26,6 @@ from tasks.statistics import wilson
 from tasks.training.loading import load_tokenizer
 
 NAME = "model"
-_SMALLEST_FIRST = ("q4_k_m", "q5_k_m", "q8_0", "f16", "bf16")
 
 
 def run(ctx: StageContext) -> StageResult:
@@ -46,7 +46,9 @@ def run(ctx: StageContext) -> StageResult:
     max_tokens = settings.max_tokens or config.evaluation.max_new_tokens or config.grpo.max_completion_length
     ctx.log(f"exporting {parameters / 1e6:.0f} M parameters as {', '.join(settings.formats)}")
     files = write_files(ctx, trained)
-    source = next((files[name] for name in ("f16", "bf16") if name in files), None)
+    wide = {name: files[name] for name in ("f16", "bf16") if name in files}
+    weights = {name: checks.trained_weights(trained, before, file, ctx.progress) for name, file in wide.items()}
+    source = next(iter(wide))
     reference = make_reference(ctx, trained, before, parameters, tokenizer, problems)
     proofs: dict[str, checks.Proof] = {}
     for name in settings.formats:
@@ -60,7 +62,8 @@ def run(ctx: StageContext) -> StageResult:
             max_tokens=max_tokens,
             problems=_against_source(problems, proofs),
             reference=reference,
-            source=source if files[name] != source else None,
+            source=None if name in wide else wide[source],
+            weights=weights[name if name in wide else source],
             progress=ctx.progress,
         )
         _tell(ctx, files[name], proofs[name], time.monotonic() - began)
@@ -112,7 +115,7 @@ def write_files(ctx: StageContext, trained: Path) -> dict[str, Path]:
     settings = ctx.config.export
     wanted: list[str] = [name for name in settings.formats if name in convert.FROM_CONVERTER]
     quantized = [name for name in settings.formats if name not in convert.FROM_CONVERTER]
-    if quantized and not {"f16", "bf16"} & set(wanted):
+    if not wanted:
         wanted.append("f16")
     files = {name: ctx.out / f"{NAME}-{name}.gguf" for name in [*wanted, *quantized]}
     for done, (name, file) in enumerate(files.items()):
@@ -157,7 +160,8 @@ def make_reference(
 def write_outputs(
     ctx: StageContext, tokenizer: Any, files: dict[str, Path], proofs: dict[str, checks.Proof]
 ) -> list[str]:
-    """proof.json, samples.jsonl and the Modelfile of the smallest released file; returns remarks for the report."""
+    """proof.json, samples.jsonl, contract.json and the Modelfile of the smallest released file; returns remarks for the
+    report."""
     report = {
         name: {"file": files[name].name, "bytes": files[name].stat().st_size, **dataclasses.asdict(made.verdict)}
         for name, made in proofs.items()
@@ -167,7 +171,10 @@ def write_outputs(
         for name, made in proofs.items():
             for answer in made.answers:
                 stream.write(json.dumps({"format": name, **dataclasses.asdict(answer)}, ensure_ascii=False) + "\n")
-    released = [name for name in _SMALLEST_FIRST if name in proofs and proofs[name].verdict.name != "refused"]
+    limits = contract_data(ctx.config.model_dump(mode="json"), ctx.config.export.max_tokens)
+    text = json.dumps(limits, indent=1, ensure_ascii=False)
+    (ctx.out / CONTRACT_FILE).write_text(text + "\n", encoding="utf-8")
+    released = [name for name in SMALLEST_FIRST if name in proofs and proofs[name].verdict.name != "refused"]
     notes = [
         f"{name}: {made.verdict.name.replace('_', ' ')}"
         + (f" ({', '.join(made.verdict.reasons)})" if made.verdict.reasons else "")

@@ -57,7 +57,9 @@ def write_folder(
                     _put(path, aside / path.name)
             adapter = _put_tree(model, "adapter", aside / "adapter") if model else False
             merged = _put_tree(model, "model", aside / "merged") if model else False
-            (aside / CONTRACT_FILE).write_text(json.dumps(contract_data(export), indent=1, ensure_ascii=False) + "\n")
+            (aside / CONTRACT_FILE).write_text(
+                json.dumps(contract_data(export.config), indent=1, ensure_ascii=False) + "\n"
+            )
             (aside / "config.yaml").write_text(_config_text(export), encoding="utf-8")
             card = model_card(export, store, name, [aside / path.name for path in chosen], adapter, merged)
             (aside / "README.md").write_text(card, encoding="utf-8")

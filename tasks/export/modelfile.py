@@ -110,7 +110,9 @@ def modelfile(
     lines = [f"FROM ./{gguf_name}", f"TEMPLATE {_quoted(template)}"]
     if system:
         lines.append(f"SYSTEM {_quoted(system)}")
+    # Greedy, as the file was proved; Ollama's default penalty for repeated tokens would disturb every sum.
     lines += [f"PARAMETER stop {_quoted(eos_text)}", f"PARAMETER num_ctx {n_ctx}"]
+    lines += ["PARAMETER temperature 0", "PARAMETER repeat_penalty 1"]
     return "\n".join(lines) + "\n", remark
 
 

@@ -1,8 +1,9 @@
 """The release test of a GGUF file: pure comparisons of what training uses with what the file holds and does.
 
 Each check returns a Finding; a failed one refuses the file for a reason with a name (`REASONS`). Three things are
-proved in turn: the file asks the same question (template, BOS, EOS, token ids), it holds the same weights (tensors,
-log-probabilities), and it answers as well (the same problems, paired).
+proved in turn: the file asks the same question (template, BOS, EOS, token ids), it holds the same weights (those of the
+16-bit file to the last bit, those of a quantized one but for rounding, and the same log-probabilities), and it answers as
+well (the same problems, paired).
 
 The accuracy test. On n problems answered by both, `lost` were right only by the 16-bit model and `gained` only by the
 file. The file is *significantly worse* when an exact one-sided McNemar test has p < alpha. It is refused when it is
@@ -20,6 +21,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from tasks.export.tensors import TensorError
+from tasks.export.weights import WeightsMatch
 from tasks.findings import Finding
 from tasks.statistics import mcnemar_worse, paired_loss_interval
 
@@ -29,6 +31,7 @@ REASONS = {
     "eos": "eos_differs",
     "bos": "bos_differs",
     "tokens": "tokens_differ",
+    "weights": "not_the_trained_model",
     "tensors": "corrupt_file",
     "log_probabilities": "not_the_trained_model",
     "accuracy": "worse_than_model",
@@ -42,6 +45,7 @@ SmolLM2-135M, measured: 0.001, 0.005, 0.034, 0.18 and 0.13. Room is left for a r
 file is held to its 16-bit file much more tightly by the comparison of tensors.
 """
 
+_OTHER_MODEL = "export the merged weights of the trained model"
 _EXPORT_AGAIN = "export again from the trained model's folder; do not edit the file's metadata"
 
 
@@ -136,13 +140,33 @@ def check_tensors(errors: Sequence[TensorError]) -> Finding:
             "tensors",
             "fail",
             f"{len(broken)} of {len(errors)} tensors differ from the 16-bit file; {worst.name} ({worst.quantization}) "
-            f"by {worst.error:.3g} of its size, rounding explains {worst.allowed:.3g}",
+            f"by {worst.error:.3g} of its size ({worst.block:.3g} in one block), rounding explains {worst.allowed:.3g}",
             "export again; the file was damaged after it was written",
         )
     if not errors:
         return Finding("tensors", "not_measured", "no 16-bit file to compare with")
     worst = max(errors, key=lambda e: e.error / e.allowed)
     return Finding("tensors", "ok", f"{len(errors)} tensors; largest relative error {worst.error:.3g} ({worst.name})")
+
+
+def check_weights(match: WeightsMatch) -> Finding:
+    """The 16-bit file holds every value of the trained model's tensors.
+
+    A failed finding is called `weights` when the file is another model (most tensors differ, or the differing ones are those
+    of the model before training), and `tensors` when a few are damaged.
+    """
+    if match.compared <= len(match.missing):
+        return Finding("weights", "not_measured", f"how {match.architecture} weights are written is not known here")
+    evidence = f"{len(match.different)} of {match.compared} tensors differ from the trained model's"
+    if not match.different:
+        more = f"; {len(match.missing)} have no counterpart" if match.missing else ""
+        return Finding("weights", "ok", f"{match.compared} tensors hold the trained values to the last bit{more}")
+    first = ", ".join(match.different[:3])
+    if match.before and 2 * len(match.before) > len(match.different):
+        return Finding("weights", "fail", f"{evidence}; {len(match.before)} are those of before training", _OTHER_MODEL)
+    if 2 * len(match.different) > match.compared:
+        return Finding("weights", "fail", evidence, _OTHER_MODEL)
+    return Finding("tensors", "fail", f"{evidence}: {first}", "export again; the file was damaged after it was written")
 
 
 def check_log_probabilities(
@@ -173,7 +197,7 @@ def check_log_probabilities(
         evidence += f"; {share:.2f} +- {error:.2f} of the way back to the model before training"
         failed = failed or share > max(0.5, 3 * error)
     if failed:
-        return Finding("log_probabilities", "fail", evidence, "export the merged weights of the trained model")
+        return Finding("log_probabilities", "fail", evidence, _OTHER_MODEL)
     return Finding("log_probabilities", "ok", evidence)
 
 

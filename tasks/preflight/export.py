@@ -120,8 +120,7 @@ def write_files(model: Path, formats: Sequence[str], threads: int, out: Path) ->
         if name == source_type:
             continue
         files.append(out / f"model-{name}.gguf")
-        if name == "q8_0" or name not in convert.FROM_CONVERTER:
-            # The converter's q8_0 is the quantizer's; a second conversion would only take time.
+        if name not in convert.FROM_CONVERTER:
             convert.quantize(files[0], files[-1], name, threads)
         else:
             convert.convert(model, files[-1], name, "dry-run")

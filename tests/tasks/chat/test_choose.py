@@ -73,7 +73,7 @@ def test_a_file_with_and_without_its_contract(tmp_path: Path, export: Manifest) 
     chosen = choose(None, str(file), None, DEFAULT)
     assert chosen.contract == DEFAULT and "no contract.json beside any-name.gguf" in chosen.warning
     beside = tmp_path / "contract.json"
-    beside.write_text(json.dumps(contract_data(export)))
+    beside.write_text(json.dumps(contract_data(export.config)))
     chosen = choose(None, str(file), None, DEFAULT)
     assert chosen.contract == load_config("tiny").contract and (chosen.max_tokens, chosen.warning) == (48, "")
     beside.write_text('{"contract": {"answer_start": ""}}')

@@ -43,7 +43,7 @@ def test_estimate_by_hand():
     assert convert.estimate_bytes(100_000_000, ["f16", "q4_k_m"]) == int(281_250_000 * 1.05) + 32 * MB
     # q4_k_m alone is quantized from an f16 file that is not kept
     assert convert.estimate_bytes(100_000_000, ["q4_k_m"]) == convert.estimate_bytes(100_000_000, ["f16", "q4_k_m"])
-    assert convert.estimate_bytes(8, ["q8_0"]) == int(8.5 * 1.05) + 32 * MB
+    assert convert.estimate_bytes(8, ["q8_0"]) == int((8.5 + 16) * 1.05) + 32 * MB
 
 
 def test_too_little_disk_names_both_numbers(tmp_path, monkeypatch):

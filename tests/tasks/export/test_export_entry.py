@@ -1,6 +1,7 @@
 """The whole stage on a tiny random model."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,13 +41,13 @@ def items(exported, right):
 def test_files_proof_samples_and_modelfile(exported, context):
     ctx = context(items(exported, right=False), proof_problems=5)
     result = entry.run(ctx)
-    names = ["Modelfile", "model-f16.gguf", "model-q4_k_m.gguf", "proof.json", "samples.jsonl"]
+    names = ["Modelfile", "contract.json", "model-f16.gguf", "model-q4_k_m.gguf", "proof.json", "samples.jsonl"]
     assert sorted(p.name for p in ctx.out.iterdir()) == names
     proof = json.loads((ctx.out / "proof.json").read_text())
     assert proof["q4_k_m"]["name"] == "released_with_warning"
     checks = {finding["name"]: finding["status"] for finding in proof["q4_k_m"]["findings"]}
     assert checks.pop("accuracy") == "warn"
-    assert set(checks) == {"tensors", "template", "eos", "bos", "tokens", "log_probabilities"}
+    assert set(checks) == {"weights", "tensors", "template", "eos", "bos", "tokens", "log_probabilities"}
     assert set(checks.values()) == {"ok"}
     samples = [json.loads(line) for line in (ctx.out / "samples.jsonl").read_text().splitlines()]
     assert len(samples) == 2 * 5
@@ -58,7 +59,32 @@ def test_files_proof_samples_and_modelfile(exported, context):
     assert metrics["accuracy_high"] == pytest.approx(3.841459 / 8.841459, abs=1e-6)
     assert metrics["bytes"] == (ctx.out / "model-f16.gguf").stat().st_size
     assert (ctx.out / "Modelfile").read_text().startswith("FROM ./model-q4_k_m.gguf\n")
+    limits = json.loads((ctx.out / "contract.json").read_text())
+    assert limits["contract"]["answer_end"] == "</SOLUTION>" and limits["max_tokens"] == 4
     assert result.effective_config == {"max_tokens": 4, "problems": 5, "reference_completions": 2}
+
+
+def test_weights_of_before_training_are_refused_even_when_they_answer_alike(exported, context, tmp_path):
+    """Training moved the weights by a ten-thousandth: no score shows it, the comparison of weights does."""
+    trained = shutil.copytree(exported.folder, tmp_path / "grpo" / "model")
+    nudge(trained / "model.safetensors", 1.0001)
+    ctx = context(items(exported, right=False), formats=["q4_k_m"])
+    ctx.inputs.update(
+        grpo=trained.parent, sft=exported.folder.parent
+    )  # the converter's stand-in writes the old weights
+    with pytest.raises(
+        ExportRefused, match="20 tensors differ from the trained model's; 20 are those of before"
+    ) as caught:
+        entry.run(ctx)
+    assert caught.value.cause == "not_the_trained_model"
+
+
+def nudge(file, factor):
+    """Multiply every weight of a safetensors file."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {name: (tensor.double() * factor).to(tensor.dtype) for name, tensor in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
 
 
 def test_without_an_evaluation_the_first_file_is_the_measure(context):

@@ -93,7 +93,7 @@ def test_the_go_template_renders_what_the_chat_template_does(template, system, w
     for messages in [question, again] if whole else [question]:
         assert go(part(text, "TEMPLATE"), system, messages) == render([*start, *messages], True)
     assert text.startswith("FROM ./model.gguf\n")
-    assert 'PARAMETER stop """<|im_end|>"""\nPARAMETER num_ctx 2048\n' in text
+    assert 'PARAMETER stop """<|im_end|>"""\nPARAMETER num_ctx 2048\nPARAMETER temperature 0\n' in text
 
 
 def test_chatml_by_hand():

@@ -1,11 +1,16 @@
 """A good file is released; each fault of a real file is refused by its name."""
 
+import shutil
+
 import gguf
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from pipeline_config.export import ExportConfig
-from tasks.export.checks import Problem, Reference, prove
+from tasks.contract.prompts import encode_prompt
+from tasks.export import convert
+from tasks.export.checks import Problem, Reference, prove, trained_weights
 from tasks.export.reference import log_probabilities
 from tasks.export.tensors import compare_tensors
 from tasks.models.tiny import build_tiny
@@ -62,6 +67,19 @@ def test_a_good_file_is_not_refused(exported, verdict_of, name):
     assert {check for check, status in statuses.items() if status == "ok"} == wanted
 
 
+@pytest.mark.parametrize("name", ["bf16", "q8_0", "q5_k_m"])
+def test_the_other_formats_are_proved_too(exported, verdict_of, tmp_path, name):
+    file = tmp_path / f"model-{name}.gguf"
+    if name == "bf16":
+        convert.convert(exported.folder, file, "bf16")
+    else:
+        convert.quantize(exported.f16, file, name, threads=1)
+    weights = trained_weights(exported.folder, None, file if name == "bf16" else exported.f16)
+    verdict = verdict_of(file, name, source=None if name == "bf16" else exported.f16, weights=weights)
+    assert (verdict.name, verdict.reasons) == ("released_with_warning", ["accuracy"])
+    assert evidence(verdict)["weights"] == ("ok", "20 tensors hold the trained values to the last bit")
+
+
 def test_another_template(exported, verdict_of, copy_of):
     file = copy_of(exported.f16)
     data = file.read_bytes()
@@ -92,6 +110,48 @@ def test_a_beginning_that_training_did_not_have(exported, verdict_of, copy_of):
     verdict = verdict_of(file, "f16")
     assert (verdict.name, verdict.reasons) == ("refused", ["bos_differs"])
     assert "0 BOS, llama.cpp with 1" in evidence(verdict)["bos"][1]
+
+
+@pytest.fixture(scope="module")
+def with_bos(exported, tmp_path_factory):
+    """The same model, trained with prompts that begin with a BOS which the template writes."""
+    root = tmp_path_factory.mktemp("with-bos")
+    folder = shutil.copytree(exported.folder, root / "model")
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    tokenizer.chat_template = "{{ bos_token }}" + tokenizer.chat_template
+    tokenizer.save_pretrained(str(folder))
+    file = root / "model-f16.gguf"
+    convert.convert(folder, file, "f16")
+    problems = [
+        Problem(p.id, p.question, p.answer, encode_prompt(tokenizer, exported.contract, p.question), False)
+        for p in exported.problems
+    ]
+    assert problems[0].prompt[0] == tokenizer.bos_token_id
+    return file, {"tokenizer": tokenizer, "problems": problems, "reference": None}
+
+
+def test_a_bos_that_training_wrote_is_kept(with_bos, verdict_of):
+    file, options = with_bos
+    verdict = verdict_of(file, "f16", **options)
+    assert verdict.name == "released_with_warning"
+    assert evidence(verdict)["bos"] == ("ok", "1 BOS before a prompt in both")
+
+
+@pytest.mark.parametrize("how", ["the template", "its id", "added twice"])
+def test_a_bos_that_was_dropped_or_doubled(with_bos, verdict_of, copy_of, how):
+    file, options = with_bos
+    file = copy_of(file)
+    if how == "the template":
+        data = file.read_bytes()
+        assert data.count(b"{{ bos_token }}") == 1
+        file.write_bytes(data.replace(b"{{ bos_token }}", b"{{ ''        }}"))
+    elif how == "its id":
+        edit(file, "tokenizer.ggml.bos_token_id", 7)
+    else:
+        data = file.read_bytes()
+        file.write_bytes(data.replace(b"{{ bos_token }}{%- for", b"{{bos_token*2}}{%- for"))
+    verdict = verdict_of(file, "f16", **options)
+    assert (verdict.name, verdict.reasons) == ("refused", ["bos_differs"])
 
 
 def test_other_token_ids(exported, verdict_of, copy_of):
@@ -131,6 +191,37 @@ def test_one_damaged_tensor_is_named(exported, verdict_of, copy_of):
     assert verdict.name == "refused" and "corrupt_file" in verdict.reasons
     assert "1 of 20 tensors" in evidence(verdict)["tensors"][1]
     assert "blk.1.ffn_down.weight" in evidence(verdict)["tensors"][1]
+
+
+def test_one_damaged_block_is_named(exported, verdict_of, copy_of):
+    """256 of 1.8 million weights: the tensor as a whole is off by less than rounding."""
+    file = copy_of(exported.q4)
+    reader = gguf.GGUFReader(file, "r+")
+    tensor = next(t for t in reader.tensors if t.name == "blk.1.ffn_up.weight")
+    assert tensor.tensor_type.name == "Q4_K"
+    tensor.data[5, : gguf.GGML_QUANT_SIZES[tensor.tensor_type][1]] = 0
+    reader.data.flush()
+    verdict = verdict_of(file, "q4_k_m")
+    assert (verdict.name, verdict.reasons) == ("refused", ["corrupt_file"])
+    assert "1 of 20 tensors" in evidence(verdict)["tensors"][1] and "1 in one block" in evidence(verdict)["tensors"][1]
+
+
+@pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "output_norm.weight"])
+def test_one_damaged_weight_of_a_16_bit_file_is_named(exported, verdict_of, copy_of, name):
+    file = copy_of(exported.f16)
+    reader = gguf.GGUFReader(file, "r+")
+    tensor = next(t for t in reader.tensors if t.name == name)
+    tensor.data.reshape(-1)[7] *= 1.01
+    reader.data.flush()
+    verdict = verdict_of(file, "f16", weights=trained_weights(exported.folder, None, file))
+    assert (verdict.name, verdict.reasons) == ("refused", ["corrupt_file"])
+    assert evidence(verdict)["tensors"][1] == f"1 of 20 tensors differ from the trained model's: {name}"
+
+
+def test_a_header_that_cannot_be_read(exported, copy_of):
+    file = copy_of(exported.f16)
+    file.write_bytes(file.read_bytes()[:1000])
+    assert trained_weights(exported.folder, None, file).name == "load"
 
 
 def test_rounding_errors_are_below_their_bounds(exported):
