@@ -14,7 +14,6 @@ ruled out; otherwise released. A file that is no worse is thus refused with prob
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -23,6 +22,7 @@ from typing import Literal
 from tasks.export.tensors import TensorError
 from tasks.export.weights import WeightsMatch
 from tasks.findings import Finding
+from tasks.log_probabilities import mean_distance, way_back
 from tasks.statistics import mcnemar_worse, paired_loss_interval
 
 REASONS = {
@@ -185,13 +185,13 @@ def check_log_probabilities(
     """
     if not model:
         return Finding("log_probabilities", "not_measured", "no reference log-probabilities")
-    distance = _mean_distance(model, file)
+    distance = mean_distance(model, file)
     tolerance = TOLERANCE[quantization]
     evidence = (
         f"mean distance {distance:.4f} nats a token on {sum(len(row) for row in model)} tokens, tolerance {tolerance}"
     )
     failed = not distance <= tolerance
-    back = _way_back(model, other, file) if other else None
+    back = way_back(model, other, file) if other else None
     if back:
         share, error = back
         evidence += f"; {share:.2f} +- {error:.2f} of the way back to the model before training"
@@ -259,31 +259,6 @@ def _leading(ids: Sequence[int], tokens: set[int]) -> int:
             break
         count += 1
     return count
-
-
-def _mean_distance(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> float:
-    """Mean of |a - b| over all tokens."""
-    gaps = [abs(a - b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)]
-    return sum(gaps) / len(gaps)
-
-
-def _way_back(
-    model: Sequence[Sequence[float]], start: Sequence[Sequence[float]], file: Sequence[Sequence[float]]
-) -> tuple[float, float] | None:
-    """(share, standard error): 0 when the file is the trained model but for noise, 1 when it is the starting one.
-
-    Least squares of (file - model) on (start - model) over tokens; the error allows for unequal noise (White 1980).
-    None when training changed no log-probability.
-    """
-    rows = [row for triple in zip(model, start, file, strict=True) for row in zip(*triple, strict=True)]
-    moves = [s - m for m, s, _ in rows]
-    gaps = [f - m for m, _, f in rows]
-    square = sum(u * u for u in moves)
-    if square == 0:
-        return None
-    share = sum(u * e for u, e in zip(moves, gaps, strict=True)) / square
-    noise = sum((u * (e - share * u)) ** 2 for u, e in zip(moves, gaps, strict=True))
-    return share, math.sqrt(noise) / square
 
 
 def _first_difference(expected: str, found: str) -> str:
