@@ -213,7 +213,10 @@ def check_questions(
 
 
 def _without(text: str, bos: str) -> str:
-    return text.removeprefix(bos) if bos else text
+    """The text without the BOS that it begins with, however often."""
+    while bos and text.startswith(bos):
+        text = text.removeprefix(bos)
+    return text
 
 
 def _log_probabilities(llama: LlamaFile, quantization: str, reference: Reference) -> Finding:

@@ -35,6 +35,7 @@ from tasks.training.arguments import effective_config, peft_config, refuse_overr
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
+from tasks.training.merge import probes_of_rollouts, remarks
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
 from tasks.training.world import AgreeOnStop, check_strategy, whole_model
@@ -179,7 +180,8 @@ def run(ctx: StageContext) -> StageResult:
         if policy is None:
             return StageResult()  # rank 0 saves and reports
         choice = choose_checkpoint(ctx, policy, tokenizer, settings, trainer.state.global_step)
-        sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None)
+        probes = probes_of_rollouts(rollouts, tokenizer, config)
+        sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None, probes)
     except (RuntimeError, NonFinite) as error:
         if ctx.rank:
             raise
@@ -214,5 +216,9 @@ def run(ctx: StageContext) -> StageResult:
             **sizes,
         },
         effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},
-        notes=[*watchdog.notes, *([choice["reason"]] if choice and not choice["kept_last"] else [])],
+        notes=[
+            *watchdog.notes,
+            *([choice["reason"]] if choice and not choice["kept_last"] else []),
+            *remarks(sizes.get("merge")),
+        ],
     )

@@ -14,17 +14,12 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
 from artifacts.store import Store
+from pipeline_config.evaluation import HELD_OUT
 from pipeline_config.promotion import PromotionConfig
 from tasks.errors import DataError
 from tasks.statistics import mcnemar_exact, mcnemar_worse, paired_loss_interval, wilson
-
-HELD_OUT = "held_out"
-"""The set that the dataset stage keeps out of training."""
-NOT_SPEC = ("stage", "model", "libraries")
-"""Terms of an evaluation that say which model was asked and by which library, not what was asked."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,8 @@ class Comparison:
 
 
 def answers_of(store: Store, evaluation: Manifest, name: str = HELD_OUT) -> Answers | None:
-    """What an evaluation artifact says about its model on the set `name`; None when it was not asked that set.
+    """What an evaluation artifact says about its model on the set `name`; None when it was not asked that set, or before
+    evaluations had a frozen spec.
 
     Raises:
         DataError: its files cannot be read.
@@ -76,21 +72,14 @@ def answers_of(store: Store, evaluation: Manifest, name: str = HELD_OUT) -> Answ
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
         if name != HELD_OUT:
             scores, folder = scores.get("sets", {}).get(name), folder / "sets" / name
-            if scores is None:
-                return None
+        if not scores or "spec" not in scores:
+            return None
         lines = (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()
         items = [json.loads(line) for line in lines if line.strip()]
-        return Answers(_spec_of(evaluation, scores), {str(item["id"]): bool(item["right"]) for item in items})
+        # Greedy answers do not depend on how others are sampled.
+        return Answers(scores["spec"]["greedy_digest"], {str(item["id"]): bool(item["right"]) for item in items})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"cannot be read: {error!r}", where=where, fix="run the evaluation again") from error
-
-
-def _spec_of(evaluation: Manifest, scores: Mapping[str, Any]) -> str:
-    """Digest of what greedy scores depend on beside the model: as the evaluation wrote it, else from its terms."""
-    written = scores.get("spec")
-    if written:
-        return str(written["greedy_digest"])
-    return fingerprint({name: value for name, value in evaluation.terms.items() if name not in NOT_SPEC})
 
 
 def comparable(first: Answers, second: Answers) -> bool:

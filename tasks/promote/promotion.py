@@ -223,9 +223,9 @@ def _own_answers(store: Store, version: Version, settings: PromotionConfig) -> A
     found = answers_of(store, artifact(store, version.evaluation), settings.eval_set)
     if found is None:
         raise ConfigError(
-            f"the model was not evaluated on the set {settings.eval_set!r}",
+            f"the model was not evaluated on the set {settings.eval_set!r} under a frozen spec",
             where="promotion.eval_set",
-            fix="name one of evaluation.sets, or held_out",
+            fix="name one of evaluation.sets, or held_out; an evaluation by an older version is to be made again",
         )
     return found
 

@@ -24,6 +24,7 @@ from tasks.training.arguments import common_arguments, effective_config, peft_co
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_model, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
+from tasks.training.merge import probes_of_rows, remarks
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
 from tasks.training.world import AgreeOnStop, check_strategy, whole_model
@@ -130,7 +131,8 @@ def run(ctx: StageContext) -> StageResult:
     policy = whole_model(trainer)
     if policy is None:
         return StageResult()  # rank 0 saves and reports
-    sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None)
+    probes = probes_of_rows(encoded, IGNORED)
+    sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None, probes)
     return StageResult(
         metrics={
             "train_loss": float(outcome.training_loss),
@@ -147,5 +149,8 @@ def run(ctx: StageContext) -> StageResult:
             "backend": "unsloth" if with_unsloth else "trl",
             **effective_config(asked, trainer.args.to_dict()),
         },
-        notes=[f"{refused} traces were longer than sft.max_length and were left out"] if refused else [],
+        notes=[
+            *([f"{refused} traces were longer than sft.max_length and were left out"] if refused else []),
+            *remarks(sizes.get("merge")),
+        ],
     )

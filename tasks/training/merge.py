@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,13 @@ from tasks.errors import ModelError
 from tasks.log_probabilities import distances, way_back
 
 TOLERANCE = 0.1
-"""Largest mean distance in nats a token. Rounding SmolLM2-135M with a trained adapter to bfloat16 moved it by 0.004 to
-0.01; a merge that scales the adapter wrongly, leaves it out or adds it twice is found by `lost` long before."""
+"""Largest mean distance in nats a token. Measured: SmolLM2-135M with adapters of three sizes (rank 8, entries of B about 1e-4,
+1e-3 and 1e-2) merged and rounded to bfloat16: 0.0007, 0.002 and 0.005."""
 LOST = 0.5
-"""Largest share of the adapter's own effect that may be gone (1: the merged model is the base model)."""
+"""Largest share of the adapter's own effect that may be gone; 1 means that the merged model is the base model. Measured on
+the same three: 0.15 +- 0.26, 0.40 +- 0.04 and 0.01 +- 0.03 (a small update vanishes in rounding), and with the adapter left
+out 1.26 +- 0.26, 1.03 +- 0.03 and 1.00."""
+WORTH_SAYING = 0.1
 PROBES, LONGEST = 4, 512
 
 
@@ -84,24 +87,33 @@ class MergeCheck:
             return {"tokens": 0, "tolerance": TOLERANCE}
         gaps = distances(self._adapter, found)
         lost = way_back(self._adapter, self._base, found)
+        mean = sum(gaps) / len(gaps)
         measured = {
             "tokens": len(gaps),
-            "mean": sum(gaps) / len(gaps),
+            "mean": mean,
             "largest": max(gaps),
             "lost": lost[0] if lost else None,
             "lost_error": lost[1] if lost else None,
             "tolerance": TOLERANCE,
         }
-        if not measured["mean"] <= TOLERANCE or (lost and lost[0] > max(LOST, 3 * lost[1])):
+        if not mean <= TOLERANCE or (lost and lost[0] > max(LOST, 3 * lost[1])):
             share = f", {lost[0]:.0%} +- {lost[1]:.0%} of the adapter's effect is gone" if lost else ""
             raise ModelError(
-                f"merging changed the model: mean distance {measured['mean']:.3g} nats a token from base plus adapter on "
+                f"merging changed the model: mean distance {mean:.3g} nats a token from base plus adapter on "
                 f"{len(gaps)} tokens{share}",
                 where="merged weights",
-                fix="train in 16 bits (model.load_in_4bit=false), or with a larger learning rate or adapter if the update is lost in rounding",
+                fix="use a larger learning rate or adapter, or train all weights, if the update is lost in rounding",
                 cause="merge_differs",
             )
         return measured
+
+
+def remarks(measured: Mapping[str, Any] | None) -> list[str]:
+    """What the run's notes should say about a merge, from `MergeCheck.compare`; mostly nothing."""
+    lost, error = (measured or {}).get("lost"), (measured or {}).get("lost_error")
+    if lost is None or error is None or lost - 2 * error < WORTH_SAYING:
+        return []
+    return [f"rounding to 16 bits undid {lost:.0%} of what the adapter does: the update is small beside the weights"]
 
 
 @torch.inference_mode()

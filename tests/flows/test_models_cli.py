@@ -25,7 +25,10 @@ def chain(make_chain: Any) -> Any:
         overrides = [f"{name.replace('__', '.')}={value}" for name, value in changes.items()]
         made = make_chain(
             load_config("tiny", overrides=overrides),
-            content={"evaluate_grpo/items.jsonl": items(right), "evaluate_grpo/scores.json": "{}"},
+            content={
+                "evaluate_grpo/items.jsonl": items(right),
+                "evaluate_grpo/scores.json": '{"spec": {"greedy_digest": "spec"}}',
+            },
             metrics={"export": {"f16": {"verdict": "released"}}},
             mark="\n" * right,
         )

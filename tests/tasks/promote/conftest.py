@@ -16,7 +16,6 @@ from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store, open_store
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-SPEC = {"problems": "eval.parquet", "max_new_tokens": 48}
 _counter = itertools.count()
 
 MakeVersion = Callable[..., Manifest]
@@ -28,14 +27,14 @@ def make_version(
     mark: str,
     right: Sequence[bool],
     *,
-    spec: dict[str, Any] | None = None,
+    spec: str = "spec",
     verdict: str = "released",
     weights: str = "",
     named: Mapping[str, tuple[str, Sequence[bool]]] | None = None,
 ) -> Manifest:
     """Store a version whose model answered problem i rightly if `right[i]`; returns its export artifact.
 
-    `named` adds further evaluation sets: name -> (digest of its spec, verdicts).
+    `spec` is the digest of the held-out set's frozen spec, "" for none. `named` adds further evaluation sets: name -> (digest of its spec, verdicts).
     """
 
     def items(verdicts: Sequence[bool]) -> str:
@@ -64,13 +63,13 @@ def make_version(
     dataset = commit("dataset", {"eval.parquet": "problems"}, {})
     model = commit("grpo", {"model.safetensors": weights or f"weights {mark}"}, {"dataset": dataset})
     scores = {name: {"spec": {"greedy_digest": digest}} for name, (digest, _) in (named or {}).items()}
-    files = {"items.jsonl": items(right), "scores.json": json.dumps({"sets": scores})}
+    written = {"spec": {"greedy_digest": spec}, "sets": scores} if spec else {}
+    files = {"items.jsonl": items(right), "scores.json": json.dumps(written)}
     files |= {f"sets/{name}/items.jsonl": items(verdicts) for name, (_, verdicts) in (named or {}).items()}
     evaluation = commit(
         "evaluate_grpo",
         files,
         {"grpo": model, "dataset": dataset},
-        terms={"model": mark, "libraries": {"torch": mark}, **(spec or SPEC)},
     )
     return commit(
         "export",
