@@ -300,7 +300,7 @@ def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None
         ("evaluation_sets", "overlap/held_out.jsonl", EVALUATIONS),
         ("sft", "metrics.jsonl", set()),
         ("sft", "adapter/adapter_model.safetensors", set()),
-        ("sft", "model/model.safetensors", {*UP_TO_SELECTION, "evaluate_sft"}),
+        ("sft", "model/model.safetensors", {*UP_TO_SELECTION, "evaluate_sft", "export"}),
         ("format_gate", "gate.json", set()),
         ("pass_rates", "rates.parquet", {"selection"}),
         ("pass_rates", "pass_rates.json", set()),
