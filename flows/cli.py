@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.chat_cli import chat
+from flows.compare_cli import compare
 from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
 from flows.inspect_cli import doctor, grade, reward_app
 from flows.models_cli import models_app
@@ -43,6 +44,7 @@ app.command()(grade)
 app.command()(doctor)
 app.command()(preflight)
 app.command()(report)
+app.command()(compare)
 
 StartFrom = Annotated[str | None, typer.Option(help="Use what is stored for every stage before this one.")]
 StopAfter = Annotated[str | None, typer.Option(help="Last stage to run.")]

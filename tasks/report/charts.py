@@ -30,13 +30,15 @@ Points = Sequence[Point]
 Line = tuple[str, Points]
 
 
-def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
-    """Round numbers that cover [low, high], about `wanted` of them."""
-    raw = (high - low) / wanted
+def ticks(low: float, high: float, wanted: int = 4, *, whole: bool = False) -> list[float]:
+    """Round numbers that cover [low, high], about `wanted` of them; whole ones if asked for."""
+    raw = max(1.0, (high - low) / wanted) if whole else (high - low) / wanted
     if raw < LEAST_SPAN:
         return [low]
     size = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
+    step = next(
+        size * factor for factor in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if size * factor >= raw * 0.999
+    )
     first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
     return [n * step for n in range(first, last + 1)]
 
@@ -173,7 +175,7 @@ class _Frame:
             axes.append(
                 f'<text class="tick" x="{LEFT - 7}" y="{y}" dy="4" text-anchor="end">{self.value(value)}</text>'
             )
-        for value in ticks(self.x0, self.x1, 5):
+        for value in ticks(self.x0, self.x1, 5, whole=True):
             x = f"{self.px(value):.1f}"
             axes.append(f'<line class="axis" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>')
             axes.append(f'<text class="tick" x="{x}" y="{bottom + 17}" text-anchor="middle">{value:.6g}</text>')

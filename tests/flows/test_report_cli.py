@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,28 @@ def test_languages(tmp_path: Path) -> None:
     assert 'lang="en"' in (folder / "report.en.html").read_text()
     assert call("report", "zh", "--lang", "zh").stdout.strip() == str(folder / "report.html")
     assert call("report", "zh", "--lang", "de").exit_code == 2
+
+
+def test_compare(tmp_path: Path) -> None:
+    store = home(tmp_path / "grpo-runs")
+    first = finished_run(store)
+    other = finished_run(home(tmp_path / "elsewhere"), "grpo.beta=0.1", "run.language=zh")
+    page = tmp_path / "grpo-runs" / "reports" / f"compare-{first['run_id']}-{other['run_id']}.html"
+    result = call("compare", "latest", "elsewhere", "--profile", "tiny")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("These runs cannot be compared: no model was evaluated in both.")
+    assert "grpo.beta" in result.stdout and result.stdout.rstrip().endswith(str(page))
+    assert 'lang="en"' in page.read_text()
+    chosen = tmp_path / "new" / "page.html"
+    result = call(
+        "compare", "elsewhere", f"grpo-runs/{first['run_id']}", "--json", "--html", str(chosen), "--lang", "en"
+    )
+    data = json.loads(result.stdout)
+    assert data["page"] == str(chosen) and "curves" not in data
+    assert {row["name"]: (row["a"], row["b"]) for row in data["settings"]} == {
+        "grpo.beta": (0.1, 0.0),
+        "run.language": ("zh", "en"),
+    }
+    assert data["verdict"]["comparable"] is False and 'lang="en"' in chosen.read_text()
+    assert call("compare", "latest", "nowhere/latest", "--profile", "tiny").exit_code == 13
+    assert 'lang="zh-CN"' in Path(call("compare", "elsewhere", "grpo-runs").stdout.split("\n")[-2].strip()).read_text()

@@ -37,6 +37,12 @@ def test_ticks_are_round_numbers(low: float, high: float, expected: list[float])
     assert ticks(low, high) == pytest.approx(expected)
 
 
+def test_steps_have_whole_numbers() -> None:
+    assert ticks(1, 2, 5, whole=True) == [1, 2]
+    assert ticks(1, 18, 5, whole=True) == [5, 10, 15]
+    assert ticks(0, 12, 5, whole=True) == [0, 5, 10]
+
+
 @given(st.floats(-1e9, 1e9), st.floats(1e-9, 1e9))
 def test_ticks_lie_inside_and_are_few(low: float, width: float) -> None:
     high = low + width
