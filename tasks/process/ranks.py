@@ -128,4 +128,7 @@ def settle(codes: Sequence[int], work_dir: Path) -> int:
     own: Any = read_json(work_dir / f"error-rank{blamed}.json") if blamed else None
     if isinstance(own, dict):
         write_json(work_dir / ERROR_FILE, {**own, "where": f"{own.get('where', '')} (rank {blamed})".strip()})
+    elif blamed:
+        # It was killed: what rank 0 says is only that the connection broke.
+        (work_dir / ERROR_FILE).unlink(missing_ok=True)
     return codes[blamed]

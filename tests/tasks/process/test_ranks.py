@@ -81,8 +81,11 @@ def test_a_rank_that_hangs_after_anothers_failure_is_killed(run: Callable[[str],
     assert error(tmp_path)["message"] == "out of memory"
 
 
-def test_a_rank_killed_by_a_signal(run: Callable[[str], int]) -> None:
+def test_a_rank_killed_by_a_signal(run: Callable[[str], int], tmp_path: Path) -> None:
     assert run("os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(60)") == 137
+    # Rank 0 only saw the connection break; the exit code tells more.
+    code = "os.kill(os.getpid(), signal.SIGKILL) if rank else (time.sleep(0.3), end(1, 'connection closed by peer'))"
+    assert run(code) == 137 and not (tmp_path / "error.json").exists()
 
 
 def test_every_rank_holds_the_locks_of_the_stage(run: Callable[[str], int], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,8 @@ from pipeline_config.loading import load_config
 from tasks.models.tiny import build_tiny
 from tasks.process.checkpoints import newest_complete
 from tasks.process.context import StageContext, StageSpec, write_spec
+from tasks.process.launch import run_supervised, stage_argv
+from tasks.process.outcome import to_error
 
 pytest.importorskip("trl")
 ROOT = Path(__file__).resolve().parents[3]
@@ -200,6 +203,36 @@ def test_half_the_micro_batch_is_the_same_optimization(
     smaller = [f"{stage}.per_device_train_batch_size=4", f"{stage}.gradient_accumulation_steps=2"]
     alone(stage, tmp_path / "two", inputs, *smaller)
     assert_same(stage, tmp_path / "one", tmp_path / "two", ("loss", "grad_norm"))
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_stage_under_its_supervisor(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = prepare("sft", tmp_path / "two", inputs, 2, "sft.max_steps=400", "sft.save_steps=2")
+    killed: list[int] = []
+
+    def kill_rank_1() -> None:
+        if killed or not list((tmp_path / "two" / "checkpoints").glob("*/complete.json")):
+            return
+        for process in psutil.Process().children(recursive=True):
+            if process.environ().get("RANK") == "1":
+                killed.append(process.pid)
+                process.kill()
+
+    result = run_supervised(
+        stage_argv(spec),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        log_path=tmp_path / "two" / "stage.log",
+        on_line=lambda _: None,
+        on_poll=kill_rank_1,
+        poll_s=0.2,
+        timeout_s=200,
+    )
+    error = to_error(result, tmp_path / "two")
+    assert killed and (result.exit_code, error.cause, error.retryable) == (137, "killed", True)
+    assert newest_complete(tmp_path / "two" / "checkpoints", print) is not None
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    assert left == []
 
 
 @pytest.mark.slow
