@@ -17,8 +17,9 @@ from prefect.states import Completed, State
 from artifacts.manifest import Manifest
 from flows.limits import global_slots
 from tasks.errors import PipelineError
-from tasks.format_gate.table import rows
+from tasks.format_gate.table import rows as gate_rows
 from tasks.format_gate.verdict import decide
+from tasks.selection.table import rows as selection_rows
 from tasks.stage import Outcome, Settings, Stage, execute
 
 PROGRESS_EVERY_S = 5.0
@@ -66,13 +67,18 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
 
 def _show_table(stage: Stage, settings: Settings, manifest: Manifest) -> None:
     """The numbers of a stage that measures as a Prefect table artifact; one that cannot be shown costs nothing but a warning."""
-    if stage.name != "format_gate":
+    gate = settings.config.gate
+    if stage.name == "format_gate":
+        table, said = gate_rows(manifest.metrics, gate), decide(manifest.metrics, gate).name
+    elif stage.name == "selection":
+        table, said = selection_rows(manifest.metrics), f"{manifest.metrics['kept']} prompts kept"
+    else:
         return
     try:
         create_table_artifact(
-            table=rows(manifest.metrics, settings.config.gate),
+            table=table,
             key=stage.name.replace("_", "-"),
-            description=f"{stage.name} {manifest.fingerprint[:16]}: {decide(manifest.metrics, settings.config.gate).name}",
+            description=f"{stage.name} {manifest.fingerprint[:16]}: {said}",
         )
     except UNAVAILABLE as error:
         settings.warn(f"{stage.name}: its table cannot be shown in Prefect: {type(error).__name__}")

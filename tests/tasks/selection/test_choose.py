@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline_config.loading import load_config
 from tasks.selection.choose import choose, summary
 from tasks.selection.switch import least_kept
+from tasks.selection.table import COLUMNS, rows
 
 RIGHT = {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 4}
 RATES = {id: right / 4 for id, right in RIGHT.items()}
@@ -91,3 +92,19 @@ def test_a_step_must_find_its_prompts() -> None:
     config = load_config("tiny", overrides=["pass_rates.min_kept=5"])
     assert least_kept(config) == 32
     assert least_kept(load_config("tiny")) == 64
+
+
+def test_the_table_that_prefect_shows() -> None:
+    found = rows(summary(choose(IDS, RATES, 0.4, 0.5, 2), RIGHT, 4, 8, (0.4, 0.5)))
+    assert all(tuple(row) == COLUMNS for row in found)
+    shown = {row["what"]: row for row in found}
+    assert shown["training prompts"] == {
+        "what": "training prompts",
+        "prompts": "7",
+        "note": "6 measured, 4 samples each",
+    }
+    assert (shown["kept"]["prompts"], shown["kept"]["note"]) == ("2", "pass rate 0.25 to 0.65, widened")
+    assert shown["kept, outside the band as configured"]["prompts"] == "1"
+    assert shown["set aside: solved too often"]["prompts"] == "3"
+    assert shown["4 of 4 right"]["prompts"] == "2 -> 0"
+    assert "->" in shown["forecast of dead groups, G = 8"]["prompts"]
