@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -39,6 +41,8 @@ FILES = {
     "evaluate_grpo": ("items.jsonl", "scores.json"),
     "export": ("model-f16.gguf", "Modelfile", "proof.json"),
 }
+
+DISK_CALLS = ["link", "rename", "replace", "fsync", "unlink", "rmdir", "ftruncate"]
 
 MakeChain = Callable[..., dict[str, Manifest]]
 
@@ -144,3 +148,43 @@ def tiny_chain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     folder = tmp_path_factory.mktemp("tiny-chain")
     config = load_config("tiny", overrides=["pass_rates.enabled=on"])
     return build_chain(open_store(str(folder / "store")), folder, config)
+
+
+@pytest.fixture
+def run_until_call() -> Callable[[int, Callable[[], object]], bool]:
+    """`run_until_call(n, work)` kills `work` before its n-th change to the disk."""
+    return _run_until_call
+
+
+def _run_until_call(number: int, work: Callable[[], object]) -> bool:
+    """Run `work` in a forked process that is killed (-9) just before its `number`-th change to the disk.
+
+    Returns:
+        whether `work` ended before that.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        left = number
+
+        def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return original(*args, **kwargs)
+
+            return call
+
+        try:
+            for name in DISK_CALLS:
+                setattr(os, name, counted(getattr(os, name)))
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return not os.WIFSIGNALED(status)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +14,15 @@ from artifacts.manifest import Manifest
 from artifacts.store import Store, open_store
 from tasks.errors import Retryable, StoreError
 
-CALLS = ["link", "rename", "replace", "fsync", "unlink", "rmdir", "ftruncate"]
-
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def run_until_call(number: int, work: Callable[[], object]) -> bool:
-    """Run `work` in a forked process that is killed (-9) just before its `number`-th change to the disk.
-
-    Returns:
-        whether `work` ended before that.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        left = number
-
-        def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return original(*args, **kwargs)
-
-            return call
-
-        try:
-            for name in CALLS:
-                setattr(os, name, counted(getattr(os, name)))
-            work()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return not os.WIFSIGNALED(status)
-
-
 @pytest.mark.parametrize("before", ["nothing", "a damaged artifact"])
-def test_kill_9_at_any_moment_of_a_commit(tmp_path: Path, draft: Any, folder: Any, before: str) -> None:
+def test_kill_9_at_any_moment_of_a_commit(
+    tmp_path: Path, draft: Any, folder: Any, run_until_call: Any, before: str
+) -> None:
     want = {"model.bin": b"weights", "sub/log.txt": b"a log"}
     number, outcomes = 0, []
     finished = False

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +16,6 @@ WEAK = [True] * 40 + [False] * 60
 BETTER = [True] * 60 + [False] * 40
 BEST = [True] * 80 + [False] * 20
 RULE = PromotionConfig()
-CHANGES = ["link", "rename", "replace", "fsync", "unlink"]
 
 
 def in_production(store: Store) -> str | None:
@@ -73,42 +68,8 @@ def test_two_promotions_at_once(store: Store, version: Any) -> None:
     )
 
 
-def killed_before(number: int, work: Callable[[], object]) -> bool:
-    """Run `work` in a forked process that is killed (-9) just before its `number`-th change to the disk.
-
-    Returns:
-        whether it was killed; False when `work` ended before that.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        left = number
-
-        def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return original(*args, **kwargs)
-
-            return call
-
-        try:
-            for name in CHANGES:
-                setattr(os, name, counted(getattr(os, name)))
-            work()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
-
-
 @pytest.mark.parametrize("what", ["promotion", "rollback"])
-def test_kill_9_at_any_moment(store: Store, version: Any, what: str) -> None:
+def test_kill_9_at_any_moment(store: Store, version: Any, run_until_call: Any, what: str) -> None:
     weak, better = version("weak", WEAK), version("better", BETTER)
     promote(store, weak.fingerprint, RULE, "tiny")
     if what == "rollback":
@@ -125,15 +86,15 @@ def test_kill_9_at_any_moment(store: Store, version: Any, what: str) -> None:
     log = store.root / "registry" / "tiny"
     start = {path.name: path.read_bytes() for path in log.iterdir()}
     moved, kinds, number = [], set(), 0
-    killed = True
-    while killed:
+    ended = False
+    while not ended:
         number += 1
         assert number < 60
-        killed = killed_before(number, work)
+        ended = run_until_call(number, work)
         kinds.add(tuple(event.kind for event in checked(store)))
         assert in_production(store) in (old.fingerprint, new.fingerprint)
         moved.append(in_production(store) == new.fingerprint)
-        if killed and not moved[-1]:
+        if not ended and not moved[-1]:
             # The same call again goes on from there.
             work()
             assert in_production(store) == new.fingerprint
