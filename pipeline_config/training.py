@@ -161,8 +161,11 @@ class GRPOSettings(Optimization):
     checkpoint_choice: CheckpointChoice = CheckpointChoice()
     """Choice of the checkpoint by held-out accuracy. While it is on, `save_steps` is part of what the result depends on."""
     max_refills: int = Field(0, ge=0, le=16)
-    """Dynamic sampling (arXiv 2503.14476): rounds per batch in which groups without reward spread are replaced by groups of fresh
-    prompts. Each round samples at most as many completions as the batch has; 0 is off."""
+    """Dynamic sampling (arXiv 2503.14476): rounds per batch in which groups that cannot teach are replaced by groups of other prompts.
+    Each round samples at most as many completions as the batch has; 0 is off."""
+    live_when: Literal["mixed", "spread"] | None = None
+    """Which groups count as live. `mixed`: some right and some not, and the rewards differ (as in the paper). `spread`: the rewards
+    differ. Unset: `mixed` with a preset reward, `spread` with functions of your own only, whose idea of right is not known."""
     eval_steps: int = Field(0, ge=0, le=1_000_000)
     """Optimizer steps between looks at held-out accuracy, which show a reward that is hacked; 0 is off."""
     eval_problems: int = Field(48, ge=8, le=10_000)
@@ -174,6 +177,11 @@ class GRPOSettings(Optimization):
     only name it. It acts only where `watchdog` is `stop`."""
     remedy_bounds: RemedyBounds = RemedyBounds()
     """How far remedies may go."""
+
+    @property
+    def live_rule(self) -> Literal["mixed", "spread"]:
+        """`live_when`, or what it is when unset."""
+        return self.live_when or ("mixed" if self.rewards.preset else "spread")
 
     @property
     def acts(self) -> bool:

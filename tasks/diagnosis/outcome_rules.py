@@ -147,6 +147,29 @@ def reward_hacking(run: Run) -> Finding:
     return ok("reward_hacking", drops[0][1], {"accuracy_best": drops[0][0].before, "accuracy_now": drops[0][0].now})
 
 
+def starving(run: Run) -> Finding:
+    """A note only: 70 % of the groups have no spread though the batch has, or, where this pipeline's ledger is logged, are not live.
+
+    With refilling, what counts is what is left in the batch.
+    """
+    dead, key, share = dead_groups(run), "frac_reward_zero_std", None
+    for name in ("refill/live_after", "groups/live"):
+        if run.series(name).enough:
+            key, share = name, 1 - fmean(run.series(name).values[-10:])
+            break
+    if share is None and dead.share is None:
+        return missing("dead_groups", "neither frac_reward_zero_std nor groups/live is logged")
+    if dead.cause == "mixed" and dead.share is not None:
+        head = f"{dead.share:.0%} of the groups have no spread and teach nothing"
+        return Finding(
+            "dead_groups", "note", head, curve="frac_reward_zero_std", evidence={"zero_std_groups": dead.share}
+        )
+    if dead.cause in ("mixed", "none") and share is not None and share >= DEAD:
+        head = f"{share:.0%} of the groups teach nothing about being right"
+        return Finding("dead_groups", "note", head, curve=key, evidence={"dead_groups": share})
+    return ok("dead_groups", key)
+
+
 def plateau(run: Run) -> Finding:
     """A note only, from 20 rows on: the last quarter's mean reward is within two standard errors of the quarter's before it."""
     reward = run.series("reward")

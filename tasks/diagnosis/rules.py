@@ -12,7 +12,7 @@ import math
 from tasks.diagnosis.changes import accuracy_drop, accuracy_since, crashed, reward_fell, reward_rose
 from tasks.diagnosis.dead_groups import DEAD, DeadGroups, dead_groups, near_the_top
 from tasks.diagnosis.findings import Finding, missing, ok
-from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking
+from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking, starving
 from tasks.diagnosis.run_info import RunInfo
 from tasks.diagnosis.series import CLIPPED, LENGTH, MIN_ROWS, Run
 
@@ -268,7 +268,7 @@ def entropy_collapse(run: Run) -> Finding:
 
 
 def _copies(run: Run, dead: DeadGroups, evidence: dict[str, float]) -> Finding | None:
-    """Groups without spread although the batch has some: copies from the start (failed), or a note."""
+    """Groups without spread although the batch has some: copies from the start."""
     key, correct = "frac_reward_zero_std", dead.shares.recent.correct
     if dead.share is None or dead.sure is None or dead.early_share is None:
         return None
@@ -284,13 +284,7 @@ def _copies(run: Run, dead: DeadGroups, evidence: dict[str, float]) -> Finding |
     if sure and len(run.series(key)) >= 8 and dead.early_share >= DEAD:
         head = f"{dead.share:.0%} of the groups have no spread although the batch has: completions of one prompt are copies"
         return Finding("entropy_collapse", "failed", head, 0, start, True, evidence, key, DEAD)
-    return Finding(
-        "dead_groups",
-        "note",
-        f"{dead.share:.0%} of the groups have no spread and teach nothing",
-        curve=key,
-        evidence=evidence,
-    )
+    return None
 
 
 RULES = (
@@ -303,6 +297,7 @@ RULES = (
     entropy_collapse,
     all_correct,
     all_wrong,
+    starving,
     plateau,
 )
 """In the order in which causes are named when several apply (see `ranking`)."""

@@ -141,6 +141,7 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "grpo", window)],
         grader=rewards.grader.grades,
         groups_file=groups,
+        rule=settings.live_rule,
         max_refills=settings.max_refills,
     )
     look = situation(

@@ -187,7 +187,6 @@ def situation(
         if not recent:
             return Situation(at_step, prompts, 1.0, dead, can_refill)
         live = sum(row["kind"] == "live" for row in recent) / len(recent)
-        mixed = sum(0 < row["right"] < len(row["rewards"]) for row in recent) / len(recent)
-        return Situation(at_step, prompts, live, dead, can_refill, mixed)
+        return Situation(at_step, prompts, live, dead, can_refill)
 
     return look

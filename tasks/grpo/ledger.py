@@ -1,6 +1,7 @@
 """The dead-group ledger: what every group of rollouts turned out to be, group by group and per prompt. No torch here.
 
-A group whose rewards are all equal teaches nothing. `groups.jsonl` has one line a group tried, in order:
+A group whose rewards are all equal teaches nothing; one whose rewards differ though none (or all) of its answers are right teaches form
+only, and a policy that gets mostly such groups learns to answer badly (docs/remedies.md). `groups.jsonl` has one line a group tried, in order:
 
     {"step": 3, "round": 0, "prompt_id": "sum-17", "kind": "all_wrong", "right": 0, "rewards": [...], "used": false}
 
@@ -27,9 +28,10 @@ from tasks.process.jsonio import finite
 GROUPS_FILE = "groups.jsonl"
 LEDGER_FILE = "ledger.jsonl"
 
-DEAD_KINDS = ("all_wrong", "all_right", "truncated", "unparsable", "equal")
+DEAD_KINDS = ("all_wrong", "all_right", "truncated", "unparsable", "equal", "form_only")
 """Why a group is dead: readable and none right; all right; none right and mostly cut off; none right and mostly without an
-answer that can be read; or rewards that are equal though right and other answers are there."""
+answer that can be read; rewards that are equal though right and other answers are there; rewards that differ though none or
+all are right (dead under the rule `mixed` only)."""
 KINDS = ("live", *DEAD_KINDS)
 EQUAL = 1e-8
 """Rewards closer than this are equal, as in TRL's own count of groups without spread."""
@@ -49,17 +51,21 @@ class Group:
         return self.kind == "live"
 
 
-def group_of(prompt_id: str, rewards: Sequence[float], grades: Sequence[Grade]) -> Group:
+def group_of(prompt_id: str, rewards: Sequence[float], grades: Sequence[Grade], rule: str = "mixed") -> Group:
     """Name what a group is.
 
     Args:
+        rule: `mixed` or `spread`, see `grpo.live_when`.
         prompt_id: the row's id.
         rewards: weighted sum per completion, NaN where nothing could be scored; length G.
         grades: verdict per completion; length G.
     """
     scored = [reward for reward in rewards if not math.isnan(reward)]
     right = sum(grade.right for grade in grades)
-    kind = "live" if scored and max(scored) - min(scored) > EQUAL else _dead_kind(right, grades)
+    if scored and max(scored) - min(scored) > EQUAL:
+        kind = "live" if rule == "spread" or 0 < right < len(grades) else "form_only"
+    else:
+        kind = _dead_kind(right, grades)
     return Group(prompt_id, kind, right, tuple(rewards))
 
 

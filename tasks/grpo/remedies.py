@@ -2,7 +2,7 @@
 
 Rungs, in this order; each failure uses those that can help it (LADDERS):
 
-    refill        replace groups without spread by fresh ones while training
+    refill        replace groups that cannot teach by others while training
     narrow        set prompts aside that were dead every time they were tried
     temperature   of the rollouts: a cold one back to 1, then up in steps of 0.1
     group         twice as many completions per prompt
@@ -16,7 +16,7 @@ Each rung says what it needs: refilling and setting aside need groups that are a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pipeline_config.training import GRPOSettings
@@ -38,7 +38,7 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     "reward_hacking": (),
 }
 RUNG_TEXTS: Mapping[str, str] = {
-    "refill": "replace groups without spread by fresh ones while training (grpo.max_refills)",
+    "refill": "replace groups that cannot teach by others while training (grpo.max_refills)",
     "narrow": "set aside prompts whose groups were always dead",
     "temperature": "sample at temperature 1, or 0.1 warmer",
     "group": "twice as many completions per prompt (grpo.num_generations)",
@@ -122,14 +122,13 @@ def settings_after(settings: GRPOSettings, steps: Sequence[Step]) -> GRPOSetting
 @dataclass(frozen=True)
 class Situation:
     """Where a run stands: step, number of prompts, share of live groups since the last remedy, ids of prompts that were dead each time
-    they were tried, whether this back end can refill, and the share of groups with some, but not all, right (the live ones when None)."""
+    they were tried, and whether this back end can refill."""
 
     at_step: int
     prompts: int
     live: float
     always_dead: tuple[str, ...] = ()
     can_refill: bool = True
-    mixed: float | None = None
 
 
 def next_step(failure: Failure, steps: Sequence[Step], settings: GRPOSettings, situation: Situation) -> Step | None:
@@ -144,9 +143,6 @@ def next_step(failure: Failure, steps: Sequence[Step], settings: GRPOSettings, s
     if len(steps) >= settings.remedy_bounds.max_steps or (failure.name in LEARNT_ONLY and failure.from_start):
         return None
     now, used = settings_after(settings, steps), {step.rung for step in steps}
-    if failure.name == "all_wrong" and situation.mixed is not None:
-        # Groups whose wrong answers differ in form have spread, and teach nothing about being right.
-        situation = replace(situation, live=situation.mixed)
     for rung in LADDERS.get(failure.name, ()):
         if rung in ROLLBACKS and rung in used:
             continue

@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer with bounded dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) and the dead-group ledger.
 
-For each batch of rollouts: draw the batch's prompts, score them, and replace groups whose rewards are all equal by groups of other
+For each batch of rollouts: draw the batch's prompts, score them, and replace groups that are not live (`grpo.live_when`) by groups of other
 prompts (`ledger.KnownPrompts` says which), for at most `max_refills` rounds; what is still dead then stays in the batch. TRL's own code then does the rest with the batch that came
 out (log-probabilities, advantages, the split into steps): here only `_generate` and `_calculate_rewards` return what is there already.
 So batch size, `steps_per_generation` and `num_iterations` mean what they mean in TRL, and rollouts come from transformers or vLLM alike.
@@ -48,6 +48,7 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
     Args:
         grader: grades completions, given what a reward function is given.
         groups_file: gets a line for every group tried.
+        rule: which groups are live, `mixed` or `spread`.
         max_refills: rounds of refilling per batch of rollouts; 0 trains exactly as TRL does and only keeps the ledger.
 
     Attributes:
@@ -57,9 +58,11 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
         ConfigError: refilling was asked for on more than one process.
     """
 
-    def __init__(self, *args: Any, grader: Grader, groups_file: Path, max_refills: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, grader: Grader, groups_file: Path, rule: str, max_refills: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.grader, self.groups_file, self.max_refills = grader, groups_file, max_refills
+        self.grader, self.groups_file, self.rule, self.max_refills = grader, groups_file, rule, max_refills
         self.resumed_at = 0
         self._ready: Draw | None = None
         self._known: KnownPrompts | None = None
@@ -169,7 +172,7 @@ class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         total, size = self._totals(rewards).tolist(), self.num_generations
         return [
-            group_of(str(inputs[at]["id"]), total[at : at + size], grades[at : at + size])
+            group_of(str(inputs[at]["id"]), total[at : at + size], grades[at : at + size], self.rule)
             for at in range(0, len(inputs), size)
         ]
 

@@ -90,6 +90,7 @@ def reruns(base: PipelineConfig, parents: dict[str, Manifest]) -> Any:
         ("pass_rates.min_kept=100", {"selection"}),
         ("grpo.num_generations=16", {"format_gate", "selection", "grpo"}),
         ("grpo.max_refills=2", {"grpo"}),
+        ("grpo.live_when=spread", {"grpo"}),
         ("grpo.eval_steps=5", {"grpo"}),
         ("grpo.remedies=suggest", {"grpo"}),
         ("grpo.remedy_bounds.max_steps=1", {"grpo"}),

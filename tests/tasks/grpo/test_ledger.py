@@ -43,12 +43,15 @@ R, W, T, N = Kind.RIGHT, Kind.WRONG, Kind.TRUNCATED, Kind.NO_ANSWER
         ([math.nan, 1.0, math.nan, 1.0], (W, R, W, R), "equal"),  # what could be scored is equal
         ([math.nan] * 4, (W, W, W, W), "all_wrong"),
         ([1.0, 1.0 + 1e-9, 1.0, 1.0], (R, R, R, R), "all_right"),
-        ([0.1, 0.0, 0.0, 0.0], (N, N, N, N), "live"),  # none right, but the rewards differ
+        ([0.1, 0.0, 0.0, 0.0], (N, N, N, N), "form_only"),  # none right, but the rewards differ
+        ([1.0, 0.75, 1.0, 1.0], (R, R, R, R), "form_only"),
     ],
 )
 def test_kinds(rewards: list[float], kinds: tuple[Kind, ...], expected: str) -> None:
     found = group_of("p", rewards, grades(*kinds))
     assert found.kind == expected and found.right == kinds.count(R)
+    by_spread = "live" if expected == "form_only" else expected
+    assert group_of("p", rewards, grades(*kinds), "spread").kind == by_spread
 
 
 def test_shares_sum_to_one() -> None:
@@ -85,7 +88,15 @@ def test_totals_and_prompts(file: Path) -> None:
         "groups_dropped": 2,
         "groups_refilled": 1,
         "extra_rollouts": 4,
-        "groups_by_kind": {"live": 3, "all_wrong": 1, "all_right": 1, "truncated": 0, "unparsable": 0, "equal": 0},
+        "groups_by_kind": {
+            "live": 3,
+            "all_wrong": 1,
+            "all_right": 1,
+            "truncated": 0,
+            "unparsable": 0,
+            "equal": 0,
+            "form_only": 0,
+        },
     }
     ledger = {row["id"]: row for row in per_prompt(rows, ["c"])}
     assert list(ledger) == ["a", "b", "c", "d"]

@@ -110,7 +110,7 @@ def test_off_is_trls_own_training_with_a_ledger(run: RunGRPO, monkeypatch: pytes
 
     from tasks.grpo import entry
 
-    def plain(*args: Any, grader: Any, groups_file: Any, max_refills: int, **kwargs: Any) -> Any:
+    def plain(*args: Any, grader: Any, groups_file: Any, rule: str, max_refills: int, **kwargs: Any) -> Any:
         return trl.GRPOTrainer(*args, **kwargs)
 
     monkeypatch.setattr(entry, "LedgerTrainer", plain)

@@ -84,7 +84,6 @@ def test_a_cold_temperature_goes_back_to_one_first() -> None:
     ("change", "expected"),
     [
         ({"live": 0.04}, ["group", "group"]),  # nothing alive to refill with, nor to keep
-        ({"mixed": 0.04}, ["group", "group"]),  # alive by their form only
         ({"can_refill": False}, ["narrow", "group", "group"]),
         ({"always_dead": ("p1",)}, ["refill", "group", "group"]),  # one prompt of a thousand is not worth a restart
         ({"prompts": 110}, ["refill", "group", "group"]),  # ten prompts would be left

@@ -118,11 +118,11 @@ def test_where_a_run_stands() -> None:
             (1, "a", "all_wrong", 0),
             (1, "b", "live", 2),
             (2, "c", "all_right", 4),
-            (3, "b", "live", 0),  # no two wrong answers are paid alike
+            (3, "b", "form_only", 0),
             (4, "a", "truncated", 0),
         )
     ]
-    assert situation(50, lambda: tried, [], True)(4) == Situation(4, 50, 2 / 5, ("a", "c"), True, 1 / 5)
+    assert situation(50, lambda: tried, [], True)(4) == Situation(4, 50, 1 / 5, ("a", "c"), True)
     done = Step("refill", STARVING, "", 2, 1, resumed_from=2)
-    assert situation(50, lambda: tried, [done], False)(4) == Situation(4, 50, 1 / 2, ("a", "c"), False, 0.0)
+    assert situation(50, lambda: tried, [done], False)(4) == Situation(4, 50, 0.0, ("a", "c"), False)
     assert situation(50, list, [], True)(4).live == 1.0  # no ledger: nothing is known against refilling
