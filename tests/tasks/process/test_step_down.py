@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_config.loading import load_config
@@ -71,6 +71,7 @@ def test_other_stages_have_no_ladder(stage: str) -> None:
     assert next_step(stage, config(), [], CUDA, vllm=True) is None
 
 
+@settings(deadline=None, max_examples=40)  # a busy machine is slow
 @given(
     batch=st.integers(1, 64),
     passes=st.integers(1, 8),
