@@ -56,6 +56,8 @@ def write_folder(
                 if path.is_file():
                     _put(path, aside / path.name)
             adapter = _put_tree(model, "adapter", aside / "adapter") if model else False
+            if adapter:
+                _without_places(aside / "adapter")
             merged = _put_tree(model, "model", aside / "merged") if model else False
             (aside / CONTRACT_FILE).write_text(
                 json.dumps(contract_data(export.config), indent=1, ensure_ascii=False) + "\n"
@@ -115,6 +117,16 @@ def _put_tree(model: Path, part: str, target: Path) -> bool:
     for path in paths:
         _put(path, target / path.relative_to(model / part))
     return bool(paths)
+
+
+def _without_places(adapter: Path) -> None:
+    """Take this machine's paths out of what PEFT wrote: the adapter's base is the merged SFT model of the run."""
+    (adapter / "README.md").unlink(missing_ok=True)  # a form that nobody filled in
+    file = adapter / "adapter_config.json"
+    if file.is_file():
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        settings["base_model_name_or_path"] = "the merged SFT model of the same run"
+        file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _put(source: Path, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +75,17 @@ def test_from_nothing_to_a_rollback(chain: Any, call: Any) -> None:
     assert listed["production"]["export"]["fingerprint"] == second and listed["name"] == "tiny"
     assert f"export/{second[:12]}" in call("list").output
     assert first not in json.dumps(listed)
+
+
+def test_a_folder_to_take_away(chain: Any, call: Any, tmp_path: Path) -> None:
+    chain(40)
+    result = call("folder", "latest", str(tmp_path / "mine"))
+    assert result.exit_code == 0 and "model-f16.gguf" in result.output and "README.md" in result.output
+    assert (tmp_path / "mine" / "README.md").read_text().count("# mine") == 1
+    result = call("folder", "latest", str(tmp_path / "mine"))
+    assert result.exit_code == 10 and "not an empty folder" in result.output.replace("\n", " ")
+    result = call("folder", "grpo:latest", str(tmp_path / "other"))
+    assert result.exit_code == 10 and "not an exported model" in result.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pipeline_config.loading import load_config
 from tasks.errors import ConfigError, StoreError
 from tasks.evaluate.scores import score
 from tasks.export.card import related
-from tasks.export.folder import write_folder
+from tasks.export.folder import _without_places, write_folder
 
 PROOF = {
     "f16": {
@@ -147,3 +147,12 @@ def test_weights_that_are_gone(chain_store: Store, export: Manifest, tmp_path: P
     with pytest.raises(StoreError, match=r"not in the store any more(?s:.*)--no-weights"):
         write_folder(chain_store, export, tmp_path / "out", "x")
     write_folder(chain_store, export, tmp_path / "out", "x", weights=False)
+
+
+def test_the_adapter_names_no_place_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Model Card for Model ID")
+    (tmp_path / "adapter_config.json").write_text('{"r": 8, "base_model_name_or_path": "/home/someone/store/sft"}')
+    _without_places(tmp_path)
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert settings == {"r": 8, "base_model_name_or_path": "the merged SFT model of the same run"}
+    assert not (tmp_path / "README.md").exists()

@@ -14,14 +14,16 @@ import pytest
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest, ManifestDraft
 from artifacts.store import Store, open_store
+from pipeline_config.loading import load_config
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+CONFIG = load_config("tiny").model_dump(mode="json")
 _counter = itertools.count()
 
 MakeVersion = Callable[..., Manifest]
 
 
-def make_version(
+def stored_version(
     store: Store,
     scratch: Path,
     mark: str,
@@ -53,6 +55,7 @@ def make_version(
             fingerprint=fingerprint(terms),
             terms=terms,
             parents={name: parent.as_parent() for name, parent in parents.items()},
+            config=CONFIG,
             started_at=NOON,
             finished_at=NOON,
             duration_s=1.0,
@@ -89,6 +92,12 @@ def version(store: Store, tmp_path: Path) -> MakeVersion:
     """`version("a", [True, False, ...])` into `store`."""
 
     def make(mark: str, right: Sequence[bool], **more: Any) -> Manifest:
-        return make_version(store, tmp_path, mark, right, **more)
+        return stored_version(store, tmp_path, mark, right, **more)
 
     return make
+
+
+@pytest.fixture
+def make_version() -> MakeVersion:
+    """`make_version(store, scratch, mark, right, ...)` into any store."""
+    return stored_version

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from artifacts import registry
 from artifacts.manifest import Manifest
-from artifacts.store import Store
+from artifacts.store import Store, open_store
 from pipeline_config.loading import load_config
 from pipeline_config.promotion import PromotionConfig
 from tasks.errors import ConfigError, StoreError
+from tasks.export.folder import write_folder
 from tasks.promote import promote, rollback
 from tasks.promote.versions import model_name, version_of
 
@@ -193,6 +196,19 @@ def test_gc_deletes_nothing_when_the_registry_cannot_be_read(store: Store, versi
     assert list(store.list()) == before
     path.unlink()  # the state before it
     assert in_production(store) is None
+
+
+def test_a_store_that_is_not_a_folder(tmp_path: Path, make_version: Any) -> None:
+    store = open_store(f"memory://{uuid.uuid4().hex}/store", cache=tmp_path / "cache")
+    weak = make_version(store, tmp_path, "weak", WEAK)
+    better = make_version(store, tmp_path, "better", BETTER)
+    assert promote(store, weak.fingerprint, RULE, "tiny").outcome == "promoted"
+    assert promote(store, better.fingerprint, RULE, "tiny").reason == "better"
+    assert store.gc(keep_last=0) == []
+    rollback(store, "tiny")
+    assert in_production(store) == weak.fingerprint
+    files = write_folder(store, weak, tmp_path / "out", "tiny", weights=False)
+    assert (tmp_path / "out" / "model-f16.gguf") in files
 
 
 def test_references(store: Store, version: Any) -> None:
