@@ -18,7 +18,7 @@ from pipeline_config.export import ExportConfig
 from tasks.export.proof import check_accuracy
 
 FILES, NOISE = 4000, 0.02
-PROBLEMS = (64, 200, 400, 1319)
+PROBLEMS = (64, 100, 200, 400, 1319)
 LOSSES = (0.0, 0.02, 0.05, 0.10, 0.20)
 OUTCOME = {"ok": "released", "warn": "warned", "fail": "refused"}
 
