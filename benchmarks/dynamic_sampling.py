@@ -27,12 +27,12 @@ from tasks.grpo import entry
 from tasks.grpo.ledger import read_groups
 from tasks.training.callback import StageCallback
 
-ROLLOUTS = 1152
+ROLLOUTS = 768
 ARMS = {"without": 0, "with": 2}
-PROBLEMS, SAMPLES = 120, 8
+PROBLEMS, SAMPLES = 100, 8
 SETTINGS = [
     "grpo.per_device_train_batch_size=48",
-    "grpo.max_steps=24",
+    "grpo.max_steps=16",
     "grpo.save_steps=100",
     "grpo.learning_rate=1e-4",
     "grpo.watchdog=off",

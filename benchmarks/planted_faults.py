@@ -139,7 +139,7 @@ def all_right(inputs: dict[str, Path], work: Path) -> tuple[dict[str, Path], Row
         config = load_config("tiny", overrides=["sft.max_steps=150"])
         run(StageContext(config, {"model": inputs["sft"], "dataset": data}, folder, seed=1))
     worked = {"sft": folder / "out", "dataset": inputs["dataset"]}
-    rows = rows_of(inputs, "train")[:400]
+    rows = rows_of(inputs, "train")[:160]
     counts = right_counts(worked["sft"] / "model", rows, COMMON, 16)
     return worked, [row for row, count in zip(rows, counts, strict=True) if count == 16]
 

@@ -91,7 +91,8 @@ class Watchdog:
         )
 
     def _on_verdict(self, diagnosis: Diagnosis) -> Decision:
-        self._note(f"{diagnosis.verdict}: {diagnosis.headline}", f"; first: {diagnosis.first_step}")
+        first = f"; first: {diagnosis.first_step}" if diagnosis.first_step else ""
+        self._note(f"{diagnosis.verdict}: {diagnosis.headline}", first)
         if self.asked.watchdog == "stop" and diagnosis.verdict == "all_correct" and self._was_learnt():
             # The end of learning, not a run that cannot learn: what is left of it would only cost time.
             self.notes.append("training ended early: nothing was left to learn from these problems")
