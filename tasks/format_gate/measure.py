@@ -12,10 +12,11 @@ from typing import Any
 from pipeline_config.contract import ContractConfig
 from tasks.contract.grading import Grade
 from tasks.contract.kinds import ANSWERED
+from tasks.evaluate.behaviour import loop_share
 from tasks.evaluate.scores import pass_at_1
 from tasks.format_gate.confusion import EXAMPLE_CHARS, confusion
 from tasks.format_gate.forecast import SIZES, forecast
-from tasks.format_gate.signs import loops, template_sign
+from tasks.format_gate.signs import template_sign
 from tasks.statistics import wilson
 
 NO_SPREAD = 1e-9
@@ -86,7 +87,7 @@ def measure(groups: Sequence[Sequence[Rollout]], contract: ContractConfig) -> di
         },
         "kinds": dict(sorted(Counter(str(r.grade.kind) for r in flat).items())),
         "signs": _signs(flat, contract),
-        "looping": sum(r.truncated and loops(r.text) for r in flat),
+        "looping": sum(r.truncated and loop_share(r.text) > 0 for r in flat),
         "tags": confusion([r.text for r in flat], [r.truncated for r in flat], contract),
         "shapes": _shapes(flat),
     }

@@ -1,4 +1,4 @@
-"""Signs in a completion that say why the format fails: a wrong chat template, or text that repeats itself up to the length limit."""
+"""Signs in a completion that say that the format fails because of the chat template, not for want of training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ _TURN = re.compile(
     r"|^\s*(?:user|assistant|system|human)\s*:?\s*$",
     re.MULTILINE | re.IGNORECASE,
 )
-LOOP_TAIL, LOOP_TIMES = 400, 4
-"""A text loops when the last part of it, at most a quarter of this many characters, stands there this many times in a row."""
 
 
 def template_sign(text: str, contract: ContractConfig, *, truncated: bool, other_special: bool = False) -> str | None:
@@ -34,14 +32,3 @@ def template_sign(text: str, contract: ContractConfig, *, truncated: bool, other
     if truncated and end >= 0 and extract(text[: end + len(contract.answer_end)], contract).well_formed:
         return "run_on"
     return None
-
-
-def loops(text: str) -> bool:
-    """Whether a text ends in the same piece of one or more characters over and over."""
-    tail = text[-LOOP_TAIL:]
-    for length in range(1, len(tail) // LOOP_TIMES + 1):
-        # A short piece must repeat more often: `111111` or `...` can be part of an answer.
-        times = max(LOOP_TIMES, -(-40 // length))
-        if length * times <= len(tail) and tail.endswith(tail[-length:] * times):
-            return True
-    return False
