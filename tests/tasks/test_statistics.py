@@ -175,11 +175,13 @@ def test_sign_flip_of_right_and_wrong_is_mcnemar(gained, lost):
 
 
 def test_detectable_gain_solves_its_formula():
-    # 20 % of 1,319 items differ: (1.95996 sqrt(0.2) + 0.84162 sqrt(0.2 - d^2)) / sqrt(1319) = d
+    # 20 % of 1,319 items differ: 1.95996 sqrt(0.2) + 0.84162 sqrt(0.2 - d^2) = (d - 1 / 1319) sqrt(1319)
     gain = detectable_gain(1319, 0.2)
-    assert gain == pytest.approx((1.959964 * 0.2**0.5 + 0.841621 * (0.2 - gain**2) ** 0.5) / 1319**0.5, abs=1e-6)
-    assert gain == pytest.approx(0.0344, abs=2e-4)
+    right = 1.959964 * 0.2**0.5 + 0.841621 * (0.2 - gain**2) ** 0.5
+    assert (gain - 1 / 1319) * 1319**0.5 == pytest.approx(right, abs=1e-5)
+    assert gain == pytest.approx(0.0352, abs=1e-4)
     assert detectable_gain(400, 0.2) > gain > detectable_gain(1319, 0.05)
     assert detectable_gain(1, 0.0) == detectable_gain(0, 0.5) == 1.0
-    # Where nothing differed a gain would itself be what differs: 1.96 sqrt(d) + 0.84 sqrt(d - d^2) = d sqrt(100).
-    assert detectable_gain(100, 0.0) == pytest.approx(0.0766, abs=5e-4)
+    # Where nothing differed a gain would itself be what differs: 1.96 sqrt(d) + 0.84 sqrt(d - d^2) = (d - 0.01) 10.
+    gain = detectable_gain(100, 0.0)
+    assert (gain - 0.01) * 10 == pytest.approx(1.959964 * gain**0.5 + 0.841621 * (gain - gain**2) ** 0.5, abs=1e-5)
