@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest, ManifestDraft
@@ -24,6 +25,10 @@ from tasks.stage import all_terms
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core
+
+# How long an example takes depends on the machine and on what else it does.
+settings.register_profile("no_deadline", deadline=None)
+settings.load_profile("no_deadline")
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 WEIGHTS = ("model/config.json", "model/model.safetensors", "adapter/adapter_model.safetensors")
