@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flows.carry_out import Choice, carry_out
 from pipeline_config.pipeline import PipelineConfig
+from tasks.errors import Interrupted
 from tasks.plan import Step
 from tasks.stage import Log, execute
 
@@ -18,13 +19,14 @@ def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Lo
     """
     if not any(step.action == "run" for step in steps):
         return carry_out(config, choice, execute, log, log)
-    from prefect import flow
+    from prefect import State, flow
+    from prefect.exceptions import CancelledRun
 
     from flows.pipeline import run_under_prefect
     from flows.server import prefect_server
 
     @flow(name="grpo-pipeline", validate_parameters=False)
-    def local_run(config: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:
+    def local_run(config: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any] | State:
         return run_under_prefect(PipelineConfig.model_validate(config), Choice(**choice))
 
     with prefect_server(Path(config.run.home).resolve() / "prefect-server.log", log) as own:
@@ -32,5 +34,11 @@ def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Lo
         if own and config.run.gpu_limit:
             log("run.gpu_limit is not used: this run has a Prefect server of its own")
             data["run"]["gpu_limit"] = None
-        result: dict[str, Any] = local_run(data, vars(choice))
+        try:
+            # A state that the flow returns is raised or unpacked by Prefect.
+            result = cast(dict[str, Any], local_run(data, vars(choice)))
+        except CancelledRun:
+            raise Interrupted(
+                "the run was cancelled in Prefect", fix="run it again: it resumes", cause="cancelled"
+            ) from None
     return result

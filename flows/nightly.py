@@ -13,6 +13,7 @@ from prefect import flow, get_run_logger
 from prefect.context import FlowRunContext
 from prefect.states import Completed, State
 
+from flows.cancel import cancellable
 from flows.carry_out import Choice
 from flows.form import (
     DataPart,
@@ -72,7 +73,7 @@ def nightly(
         force: Stages to make again although nothing is new.
 
     Returns:
-        A state named `Promoted`, `NotPromoted`, `NothingNew` or `Skipped`, with the reason as its message.
+        A state named `Promoted`, `NotPromoted`, `NothingNew`, `Skipped` or `Cancelled`, with the reason as its message.
     """
     calm_tracebacks()
     logger = get_run_logger()
@@ -95,7 +96,9 @@ def nightly(
     record = RunRecord.start(config, asdict(choice))
     with announced(record.run_id, report_path(Path(config.run.home).resolve(), record.run_id)):
         config = pin_revisions(config, logger.info)
-        night = retrain(config, choice, run_stage, logger.info, logger.warning, record)
+        night = cancellable(lambda: retrain(config, choice, run_stage, logger.info, logger.warning, record))
+    if isinstance(night, State):
+        return night
     logger.info("%s: %s", night.outcome.replace("_", " "), night.text)
     tell(night)
     return Completed(name=NAMES[night.outcome], message=night.text)

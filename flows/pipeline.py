@@ -15,6 +15,7 @@ from prefect import flow, get_run_logger
 from prefect.context import FlowRunContext
 from prefect.states import Completed, State
 
+from flows.cancel import cancellable
 from flows.carry_out import Choice, carry_out
 from flows.form import (
     ContractPart,
@@ -118,13 +119,17 @@ def grpo_pipeline(
     return run_under_prefect(config, Choice(start_from, stop_after, tuple(force or ()), resume_from))
 
 
-def run_under_prefect(config: PipelineConfig, choice: Choice) -> dict[str, Any]:
-    """Carry the chain out inside a flow run: every stage a task run, every line in the run's log."""
+def run_under_prefect(config: PipelineConfig, choice: Choice) -> dict[str, Any] | State:
+    """Carry the chain out inside a flow run: every stage a task run, every line in the run's log.
+
+    Returns:
+        What `carry_out` returns, or a state `Cancelled`.
+    """
     logger = get_run_logger()
     calm_tracebacks()
     record = RunRecord.start(config, asdict(choice))
     with announced(record.run_id, report_path(Path(config.run.home).resolve(), record.run_id)):
-        return carry_out(config, choice, run_stage, logger.info, logger.warning, record)
+        return cancellable(lambda: carry_out(config, choice, run_stage, logger.info, logger.warning, record))
 
 
 def too_late(config: PipelineConfig) -> str:

@@ -40,7 +40,7 @@ def zombies() -> AutomationCore:
         actions=[
             ChangeFlowRunState(
                 state=StateType.CRASHED,
-                message=f"no sign of life for {SILENCE_S} s: its process or its machine is gone. Start it again: it resumes.",
+                message=f"no sign of life for {SILENCE_S} s: its process or its machine is gone",
             )
         ],
     )

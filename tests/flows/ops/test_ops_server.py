@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,11 +16,15 @@ from prefect import flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import StateType
+from prefect.context import FlowRunContext
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.states import State
 from typer.testing import CliRunner
 
 from flows import cli
+from flows.cancel import cancellable
 from flows.limits import global_slots
 from flows.notify import announce, announced
 from flows.ops.setup import DURABLE_LEASES
@@ -189,6 +194,40 @@ def test_what_happened_reaches_the_team(hook: Any) -> None:
     assert promoted["title"] == "A new model is in production: night" and "20261130-030000" in promoted["text"]
     time.sleep(1)
     assert len(hook.received) == 5
+
+
+def test_a_run_without_a_worker_sees_that_it_is_cancelled(client: SyncPrefectClient) -> None:
+    """Prefect's own `flow-run cancel` only sets the state; a worker, if there is one, does the rest."""
+    seen: list[str] = []
+
+    @flow(name="grpo-pipeline")
+    def waits() -> Any:
+        run = FlowRunContext.get()
+        assert run is not None and run.flow_run is not None
+
+        def work() -> None:
+            client.set_flow_run_state(run.flow_run.id, State(type=StateType.CANCELLING))
+            try:
+                time.sleep(30)
+            finally:
+                seen.append("cleared up")
+
+        return cancellable(work, every_s=0.2, patience=2)
+
+    began = time.monotonic()
+    state = waits(return_state=True)
+    assert state.is_cancelled() and "without a worker" in (state.message or "")
+    assert seen == ["cleared up"] and time.monotonic() - began < 20
+
+
+def test_work_that_ends_is_returned_and_no_thread_is_left() -> None:
+    @flow(name="grpo-pipeline")
+    def works() -> Any:
+        return cancellable(lambda: "done", every_s=0.1)
+
+    assert works() == "done"
+    time.sleep(0.3)
+    assert not [thread for thread in threading.enumerate() if thread.name == "cancellation"]
 
 
 def test_a_global_limit(client: SyncPrefectClient) -> None:
