@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -34,6 +35,12 @@ def ops_setup(
     notify: Annotated[
         str | None, typer.Option(help="Notification block, type/name (slack-webhook/team): what to tell, and whom.")
     ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="VARIABLE=BLOCK: runs get this variable from a Secret block (HF_TOKEN=hf-token). Repeatable."
+        ),
+    ] = None,
     replace_template: Annotated[
         bool, typer.Option("--replace-template", help="Give an existing pool our job template again.")
     ] = False,
@@ -42,11 +49,12 @@ def ops_setup(
     """Make the work pool, limits and automations on the configured server. Run it again at any time."""
     with user_errors():
         limits = dict(_limit(text) for text in limit or ())
+        secrets = dict(_secret(text) for text in secret or ())
         from flows.ops.api import api
         from flows.ops.setup import set_up
 
         with api() as client:
-            steps = set_up(client, pool, kind, slots, limits, notify, replace_template=replace_template)
+            steps = set_up(client, pool, kind, slots, limits, notify, secrets, replace_template=replace_template)
         if as_json:
             out.print_json(json.dumps([vars(step) for step in steps]))
             return
@@ -80,6 +88,17 @@ def ops_check(
             out.print(table(findings, "Operations"))
         if number["fail"]:
             raise typer.Exit(NOT_READY)
+
+
+def _secret(text: str) -> tuple[str, str]:
+    variable, equals, block = text.partition("=")
+    if not equals or not variable.isidentifier() or not re.fullmatch(r"[a-z0-9-]+", block):
+        raise ConfigError(
+            f"{text.partition('=')[0]!r} is not given as VARIABLE=BLOCK, with the name of a Secret block",
+            where="--secret",
+            fix="for example --secret HF_TOKEN=hf-token; the value itself belongs into the block",
+        )
+    return variable, block
 
 
 def _limit(text: str) -> tuple[str, int]:

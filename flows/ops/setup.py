@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -40,22 +41,31 @@ def template(kind: str) -> dict[str, Any]:
 
 
 def set_up_pool(
-    client: SyncPrefectClient, name: str, kind: str, slots: int | None, *, replace_template: bool = False
+    client: SyncPrefectClient,
+    name: str,
+    kind: str,
+    slots: int | None,
+    secrets: Mapping[str, str] | None = None,
+    *,
+    replace_template: bool = False,
 ) -> Step:
-    """The work pool. One that is there keeps what was changed in it, but for `slots` if given.
+    """The work pool. One that is there keeps what was changed in it, but for `slots` and `secrets` if given.
 
     Args:
         slots: how many flow runs the pool runs at once; None: as many as there are GPUs here, at least one.
+        secrets: environment variable -> Secret block. The pool holds a reference; the worker reads the block for each run.
 
     Raises:
-        ConfigError: there is a pool of this name and another type.
+        ConfigError: there is a pool of this name and another type, or no such block.
     """
+    for block in (secrets or {}).values():
+        _secret_block(client, block)
+    references = {variable: f"{{{{ prefect.blocks.secret.{block} }}}}" for variable, block in (secrets or {}).items()}
     what, pool = f"work pool {name}", pool_named(client, name)
     if pool is None:
         limit = slots or max(1, len(visible_gpus()))
-        client.create_work_pool(
-            WorkPoolCreate(name=name, type=kind, base_job_template=template(kind), concurrency_limit=limit)
-        )
+        made = _with_environment(template(kind), references)
+        client.create_work_pool(WorkPoolCreate(name=name, type=kind, base_job_template=made, concurrency_limit=limit))
         return Step(what, "made", f"{kind}, {limit} flow runs at once")
     if pool.type != kind:
         raise ConfigError(
@@ -64,15 +74,40 @@ def set_up_pool(
     changes: dict[str, Any] = {}
     if slots is not None and slots != pool.concurrency_limit:
         changes["concurrency_limit"] = slots
-    differs = pool.base_job_template != template(kind)
-    if differs and replace_template:
-        changes["base_job_template"] = template(kind)
+    ours = _with_environment(template(kind), _references(pool.base_job_template))
+    differs = pool.base_job_template != ours
+    wanted = _with_environment(ours if replace_template else pool.base_job_template, references)
+    if wanted != pool.base_job_template:
+        changes["base_job_template"] = wanted
     if changes:
         client.update_work_pool(name, WorkPoolUpdate(**changes))
         return Step(what, "changed", ", ".join(changes))
     limit_shown = "no limit" if pool.concurrency_limit is None else f"{pool.concurrency_limit} flow runs at once"
     kept = "; its job template differs from ours and is kept (--replace-template)" if differs else ""
     return Step(what, "unchanged", f"{kind}, {limit_shown}{kept}")
+
+
+def _secret_block(client: SyncPrefectClient, name: str) -> None:
+    try:
+        client.read_block_document_by_name(name, "secret", include_secrets=False)
+    except ObjectNotFound:
+        fix = "make it in the UI (Blocks, Secret), or with `prefect.blocks.system.Secret(value=...).save(NAME)`"
+        raise ConfigError(f"there is no Secret block {name!r}", where="--secret", fix=fix) from None
+
+
+def _with_environment(template: dict[str, Any], added: Mapping[str, str]) -> dict[str, Any]:
+    """The template with further defaults in a run's environment."""
+    made = copy.deepcopy(template)
+    if added:
+        variable = made["variables"]["properties"].setdefault("env", {})
+        variable["default"] = {**(variable.get("default") or {}), **added}
+    return made
+
+
+def _references(template: Mapping[str, Any]) -> dict[str, str]:
+    """The Secret blocks in the environment of a template."""
+    defaults = template.get("variables", {}).get("properties", {}).get("env", {}).get("default") or {}
+    return {name: text for name, text in defaults.items() if "prefect.blocks.secret." in str(text)}
 
 
 def set_up_limit(client: SyncPrefectClient, name: str, slots: int) -> Step:
@@ -162,15 +197,16 @@ def set_up(
     pool: str,
     kind: str,
     slots: int | None,
-    limits: dict[str, int],
+    limits: Mapping[str, int],
     notify: str | None,
+    secrets: Mapping[str, str] | None = None,
     *,
     replace_template: bool = False,
 ) -> list[Step]:
     """Everything; doing it again changes nothing."""
     wanted = [zombies(), *(notification_automations(client, notify) if notify else ())]
     return [
-        set_up_pool(client, pool, kind, slots, replace_template=replace_template),
+        set_up_pool(client, pool, kind, slots, secrets, replace_template=replace_template),
         *(set_up_limit(client, name, number) for name, number in limits.items()),
         *set_up_automations(client, wanted),
         set_up_lease_storage(client),

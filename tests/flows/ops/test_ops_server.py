@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import json
 import threading
 import time
@@ -16,11 +18,13 @@ from prefect import flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.states import State
+from prefect.workers.process import ProcessJobConfiguration
 from typer.testing import CliRunner
 
 from flows import cli
@@ -102,6 +106,8 @@ def test_an_automation_that_was_changed_is_mended_and_stays_switched_off(client:
         (["--notify", "custom-webhook/nobody"], "there is no block custom-webhook/nobody"),
         (["--notify", "secret/key"], "the block secret/key cannot send notifications"),
         (["--gpu-limit", "gpus"], "'gpus' is not of the form NAME=N"),
+        (["--secret", "HF_TOKEN=none"], "there is no Secret block 'none'"),
+        (["--secret", "HF_TOKEN=hf_Abc123"], "'HF_TOKEN' is not given as VARIABLE=BLOCK"),
     ],
 )
 def test_setup_that_cannot_be(options: list[str], message: str) -> None:
@@ -109,6 +115,28 @@ def test_setup_that_cannot_be(options: list[str], message: str) -> None:
     Secret(value="hush").save("key", overwrite=True)
     answer = call("setup", *options)
     assert answer.startswith("10: ") and message in " ".join(answer.split())
+
+
+def test_a_pool_refers_to_secret_blocks_and_keeps_what_was_changed_in_it(client: SyncPrefectClient) -> None:
+    Secret(value="hf_sentinel").save("hf-token", overwrite=True)
+    call("setup", "--pool", "p2", "--secret", "HF_TOKEN=hf-token")
+    pool = client.read_work_pool("p2")
+    environment = pool.base_job_template["variables"]["properties"]["env"]["default"]
+    reference = "{{ prefect.blocks.secret.hf-token }}"
+    assert environment == {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "HF_TOKEN": reference}
+    values = asyncio.run(ProcessJobConfiguration.from_template_and_values(pool.base_job_template, {}))
+    assert values.env["HF_TOKEN"] == "hf_sentinel" and "hf_sentinel" not in pool.model_dump_json()
+    assert call("setup", "--pool", "p2")[0] == {
+        "what": "work pool p2",
+        "done": "unchanged",
+        "detail": "process, 1 flow runs at once",
+    }
+    mine = copy.deepcopy(pool.base_job_template)
+    mine["variables"]["properties"]["stream_output"]["default"] = True
+    client.update_work_pool("p2", WorkPoolUpdate(base_job_template=mine))
+    assert "its job template differs from ours and is kept" in call("setup", "--pool", "p2")[0]["detail"]
+    assert call("setup", "--pool", "p2", "--replace-template")[0]["done"] == "changed"
+    assert client.read_work_pool("p2").base_job_template == pool.base_job_template
 
 
 def test_check_names_what_is_missing(tmp_path: Path) -> None:
