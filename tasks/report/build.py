@@ -18,8 +18,9 @@ from markupsafe import Markup, escape
 from artifacts.store import Store
 from tasks.report import formats
 from tasks.report.charts import COLOURS, line_chart, share_chart
-from tasks.report.collect import collect
+from tasks.report.collect import collect, collected
 from tasks.report.groups import marks
+from tasks.report.run_files import RunFiles, open_run
 from tasks.report.verdict import evidence, verdict
 
 PAGE = Path(__file__).parent / "page"
@@ -47,10 +48,13 @@ def words_of(language: str) -> dict[str, str]:
 
 
 def build_report(record: Mapping[str, Any], store: Store, language: str = "en", home: Path | None = None) -> str:
-    """HTML of a run's report, in English (`en`) or Chinese (`zh`)."""
-    words = words_of(language)
-    data = collect(record, store, home)
-    config = record["config"]
+    """HTML of a run's report, in English (`en`) or Chinese (`zh`). `home` is `run.home` of the run."""
+    return page_of(open_run(record, store, home), language)
+
+
+def page_of(run: RunFiles, language: str = "en") -> str:
+    """`build_report` for a run whose files are known."""
+    words, data, config = words_of(language), collected(run), run.record["config"]
     return render(
         "report.html",
         language,

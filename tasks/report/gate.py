@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from pipeline_config.gate import GateSettings
 from tasks.format_gate.verdict import decide
 from tasks.report.run_files import RunFiles, having, number
-from tasks.statistics import wilson
+from tasks.statistics import Z_95, wilson
 
 SAMPLE = ("question", "answer", "completion", "kind")
-MAX_SAMPLES = 6
+MAX_SAMPLES, MAX_FORMS = 6, 4
 ROWS = (
     # name, key of the rate, key of what is counted, threshold in GateSettings, which side is wanted
     ("format", "format_rate", "completions", "min_format_rate", "above"),
@@ -39,6 +39,11 @@ def gate_of(run: RunFiles) -> dict[str, Any] | None:
         "completions": measured.get("completions"),
         "rows": _rows(measured, settings),
         "kinds": _kinds(measured.get("kinds")),
+        "rounds": _rounds(run.record),
+        "looks": measured.get("looks") if measured.get("stopped_early") else None,
+        "forecast": _forecast(measured),
+        "tags": _tags(run.json("format_gate", "gate.json") or measured),
+        "components": _components(measured.get("components")),
         "samples": telling(having(run.rows("format_gate", "samples.jsonl"), *SAMPLE), verdict != "go"),
     }
 
@@ -66,7 +71,9 @@ def _rows(measured: Mapping[str, Any], settings: GateSettings | None) -> list[di
         rate, n = number(measured.get(key)), number(measured.get(counted))
         if rate is None or not n:
             continue
-        low, high = wilson(min(round(rate * n), int(n)), int(n))
+        low, high = number(measured.get(f"{key}_low")), number(measured.get(f"{key}_high"))
+        if low is None or high is None:
+            low, high = wilson(min(round(rate * n), int(n)), int(n))
         limit = number(getattr(settings, threshold, None)) if threshold else None
         # The gate itself compares the lower bound of the format rate, and the other rates as they are.
         judged = low if side == "above" else rate
@@ -92,6 +99,55 @@ def _kinds(kinds: Any) -> list[tuple[str, int]]:
         return []
     counts = [(str(kind), int(count)) for kind, count in kinds.items() if number(count)]
     return sorted(counts, key=lambda item: (item[0] != "right", -item[1], item[0]))
+
+
+def _rounds(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the gate saw after each round of SFT that it asked for; none when it looked once."""
+    looks = record.get("gate")
+    rounds = [
+        {"rounds": look.get("sft_rounds"), "verdict": str(look.get("verdict")), "evidence": str(look.get("evidence"))}
+        for look in (looks if isinstance(looks, Sequence) else ())
+        if isinstance(look, Mapping)
+    ]
+    return rounds if len(rounds) > 1 else []
+
+
+def _forecast(measured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Expected share of dead groups by group size, smallest first, with twice the standard error where there is one."""
+    rows = []
+    found = measured.get("forecast")
+    for size, item in found.items() if isinstance(found, Mapping) else ():
+        dead = number(item.get("dead")) if isinstance(item, Mapping) else None
+        if dead is None or not str(size).isdigit():
+            continue
+        error = number(item.get("standard_error")) or 0.0
+        low, high = max(0.0, dead - Z_95 * error), min(1.0, dead + Z_95 * error)
+        rows.append(
+            {"size": int(size), "rate": dead, "low": low, "high": high, "own": int(size) == measured.get("group_size")}
+        )
+    return sorted(rows, key=lambda row: row["size"])
+
+
+def _tags(measured: Any) -> list[dict[str, Any]]:
+    """Per tag: how often it was right, missing, cut off and repeated, and the forms written instead, the most frequent first."""
+    tags = measured.get("tags") if isinstance(measured, Mapping) else None
+    rows = []
+    for item in tags.values() if isinstance(tags, Mapping) else ():
+        if not isinstance(item, Mapping) or "tag" not in item:
+            continue
+        forms = [form for form in item.get("forms") or () if isinstance(form, Mapping)]
+        counts = {key: int(number(item.get(key)) or 0) for key in ("right", "missing", "cut", "repeated")}
+        rows.append({"tag": str(item["tag"]), **counts, "forms": forms[:MAX_FORMS]})
+    return rows
+
+
+def _components(components: Any) -> list[dict[str, Any]]:
+    keys = ("mean", "std_within", "dead_groups")
+    return [
+        {"name": str(name), **{key: number(item.get(key)) for key in keys}}
+        for name, item in (components.items() if isinstance(components, Mapping) else ())
+        if isinstance(item, Mapping)
+    ]
 
 
 def telling(samples: Sequence[dict[str, Any]], refused: bool) -> list[dict[str, Any]]:

@@ -42,7 +42,11 @@ def remedies_of(run: RunFiles) -> list[dict[str, Any]]:
     """The remedies that GRPO took, in order: why, what was changed, where it went on from."""
     data = run.json("grpo", "remedies.json")
     steps = data.get("steps") if isinstance(data, Mapping) else None
-    return [_step(step) for step in steps or () if isinstance(step, Mapping) and "rung" in step]
+    return [
+        _step(step)
+        for step in (steps if isinstance(steps, list) else ())
+        if isinstance(step, Mapping) and "rung" in step
+    ]
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,19 @@ def proofs(run: RunFiles) -> list[dict[str, Any]]:
     return found
 
 
+def promotions(run: RunFiles) -> list[dict[str, Any]]:
+    """What the model registry decided about the run's export, newest first."""
+    return [
+        {
+            "kind": event.kind,
+            "reason": str(event.decision.get("reason", "")),
+            "text": str(event.decision.get("text", "")),
+            "at": event.at.isoformat(),
+        }
+        for event in run.promotions
+    ]
+
+
 def command(record: Mapping[str, Any]) -> tuple[str, bool]:
     """The shell command that repeats a run, and whether it needs the configuration as the file run.yaml.
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from artifacts import registry
 from artifacts.manifest import Manifest
+from artifacts.registry import Event
 from artifacts.store import Store
 from tasks.errors import PipelineError
 
 MAX_ROWS = 200_000
+MAX_EVENTS = 100
+"""Newest events of a model's registry that are looked through."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class RunFiles:
         unfinished: name of the stage that was running when the run ended, or is running now.
         work: its work directory.
         home: `run.home` of the run, if it is on this machine.
+        promotions: what the model registry says of the run's export, newest first.
     """
 
     record: Mapping[str, Any]
@@ -35,6 +41,7 @@ class RunFiles:
     unfinished: str | None
     work: Path | None
     home: Path | None
+    promotions: Sequence[Event] = ()
 
     def path(self, stage: str, name: str) -> Path | None:
         """A file of a stage: of its artifact, or of its work directory if it did not end. None if it is not there."""
@@ -72,7 +79,21 @@ def open_run(record: Mapping[str, Any], store: Store, home: Path | None = None) 
         except PipelineError:
             continue
     unfinished = next((item["stage"] for item in record["stages"] if "fingerprint" not in item), None)
-    return RunFiles(record, manifests, folders, unfinished, _work_folder(record, home, unfinished), home)
+    work = _work_folder(record, home, unfinished)
+    return RunFiles(record, manifests, folders, unfinished, work, home, _promotions(store, manifests.get("export")))
+
+
+def _promotions(store: Store, export: Manifest | None) -> list[Event]:
+    """Events of the registry about this export; a registry that cannot be read costs only them."""
+    if export is None:
+        return []
+    try:
+        events = [
+            event for name in registry.names(store) for event in islice(registry.history(store, name), MAX_EVENTS)
+        ]
+    except PipelineError:
+        return []
+    return [event for event in events if event.subject.export.fingerprint == export.fingerprint]
 
 
 def _work_folder(record: Mapping[str, Any], home: Path | None, stage: str | None) -> Path | None:

@@ -116,6 +116,27 @@ def rollouts(run: RunFiles) -> list[dict[str, Any]]:
     return [rows[round(i * (len(rows) - 1) / (MAX_SAMPLES - 1))] for i in range(MAX_SAMPLES)]
 
 
+def checkpoint_choice(run: RunFiles) -> dict[str, Any] | None:
+    """Which checkpoint was kept and what the others scored on held-out problems; None when none was chosen."""
+    found = run.json("grpo", "checkpoints.json")
+    if not isinstance(found, Mapping) or number(found.get("chosen")) is None:
+        return None
+    rows = found.get("candidates")
+    candidates = [
+        {
+            "step": int(step),
+            "chosen": step == found["chosen"],
+            "rate": {key: number(row.get(key)) for key in ("rate", "low", "high")}
+            if number(row.get("rate")) is not None
+            else None,
+            "failure": str(row.get("failure", "")),
+        }
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, Mapping) and (step := number(row.get("step"))) is not None
+    ]
+    return {"chosen": int(found["chosen"]), "reason": str(found.get("reason", "")), "candidates": candidates}
+
+
 def last_value(rows: Rows, key: str) -> float | None:
     """The last finite value of a metric."""
     return next((value for row in reversed(rows) if (value := number(row.get(key))) is not None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ import pytest
 
 from artifacts.locks import file_lock
 from artifacts.manifest import Manifest
+from artifacts.registry import Version, change, following
 from artifacts.store import Store
 from flows.record import RunRecord
 from pipeline_config.loading import load_config
@@ -23,9 +25,10 @@ from tasks.errors import DataError, ExportRefused, GateRefused, Interrupted, Pip
 from tasks.evaluate.scores import score
 from tasks.format_gate.verdict import VERDICTS as GATE_VERDICTS
 from tasks.process.checkpoints import mark_complete
-from tasks.report.build import LANGUAGES, PAGE, build_report, summary, words_of
+from tasks.report.build import LANGUAGES, PAGE, build_report, page_of, summary, words_of
 from tasks.report.collect import collect
 from tasks.report.groups import marks
+from tasks.report.run_files import open_run
 from tasks.report.verdict import evidence, verdict
 
 TINY = load_config("tiny")
@@ -104,6 +107,13 @@ CONTENT = {
     "grpo/rollouts.jsonl": lines(ROLLOUTS),
     **{f"{name}/items.jsonl": lines(items(right)) for name, right in SCORES.items()},
 }
+DEEPER = (
+    "grpo/groups.jsonl",
+    "grpo/ledger.jsonl",
+    "grpo/remedies.json",
+    "grpo/checkpoints.json",
+    "format_gate/gate.json",
+)
 METRICS = {
     "format_gate": GOOD_GATE,
     **{name: score(items(right), 4) for name, right in SCORES.items()},
@@ -500,11 +510,26 @@ def test_artifacts_that_are_gone_are_left_out(completed: dict[str, Any], chain_s
     assert not data["scores"] and not data["charts"] and not data["lineage"]
 
 
-@pytest.mark.parametrize("name", [*CONTENT, "export/proof.json", "preflight/findings.json"])
-@pytest.mark.parametrize("text", ["", "[]", "null", '{"rows": 3, "findings": 7}', "\x00\xff", '{"id": 1}\n'])
-def test_a_file_of_another_shape_costs_its_part_only(make_chain: Any, chain_store: Store, name: str, text: str) -> None:
-    made = make_chain(TINY, content={**CONTENT, name: text}, metrics=METRICS)
-    assert EN["lineage"] in checked(build_report(recorded(made), chain_store))
+ODD = (
+    "",
+    "[1]",
+    '{"rows": 3, "findings": 7, "steps": 1, "chosen": 1, "candidates": [0], "tags": [2]}',
+    "\x00\xff",
+    '{"id": 1}\n',
+)
+
+
+@pytest.mark.parametrize("name", [*CONTENT, *DEEPER, "export/proof.json", "preflight/findings.json"])
+def test_a_file_of_another_shape_costs_its_part_only(
+    completed: dict[str, Any], chain_store: Store, tmp_path: Path, name: str
+) -> None:
+    run = open_run(completed, chain_store)
+    stage, _, file = name.partition("/")
+    (tmp_path / "odd" / file).parent.mkdir(parents=True)
+    for text in ODD:
+        (tmp_path / "odd" / file).write_text(text, encoding="latin-1")
+        odd = dataclasses.replace(run, folders={**run.folders, stage: tmp_path / "odd"})
+        assert EN["lineage"] in checked(page_of(odd))
 
 
 def test_scores_with_and_without_samples_side_by_side(make_chain: Any, chain_store: Store) -> None:
@@ -559,6 +584,19 @@ REMEDIES = {
 }
 
 
+CHECKPOINTS = {
+    "chosen": 2,
+    "last": 5,
+    "kept_last": False,
+    "reason": "step 2 was kept instead of the last step 5",
+    "candidates": [
+        {"step": 1, "failure": "the weights are gone"},
+        {"step": 2, "rate": 0.75, "n": 10, "low": 0.5, "high": 0.9},
+        {"step": 5, "rate": 0.25, "n": 10, "low": 0.1, "high": 0.5},
+    ],
+}
+
+
 @pytest.fixture
 def rich(make_chain: Any) -> dict[str, Any]:
     files, metrics = dict(CONTENT), dict(METRICS)
@@ -567,6 +605,7 @@ def rich(make_chain: Any) -> dict[str, Any]:
         files[f"{name}/items.jsonl"] = files[f"{name}/sets/gsm8k/items.jsonl"] = lines(rows)
         metrics[name] = {**score(rows, 4), "sets": {"gsm8k": score(rows, 4)}}
     files["grpo/groups.jsonl"], files["grpo/remedies.json"] = lines(GROUPS), json.dumps(REMEDIES)
+    files["grpo/checkpoints.json"] = json.dumps(CHECKPOINTS)
     files["grpo/ledger.jsonl"] = lines([{"id": "a", "set_aside": True}, {"id": "b", "set_aside": False}])
     shares = [{**row, "groups/live": 0.5, "groups/all_wrong": 0.5} for row in GRPO_ROWS]
     files["grpo/metrics.jsonl"] = lines(shares)
@@ -583,6 +622,8 @@ def test_a_run_with_all_there_is(rich: dict[str, Any], chain_store: Store, langu
     assert words["contaminated"].format(n=2, m=10) in text and "SFT 25.0%" in text
     assert words["rung_slower"] in text and words["at_step"].format(step=2) in text and "5e-05 → 2.5e-05" in text
     assert words["chart_groups"] in text and words["group_all_wrong"] in text
+    assert words["checkpoint_lead"].format(step=2) in text and "75.0% [50.0, 90.0]" in text
+    assert "the weights are gone" in text
 
 
 def test_the_ledger_in_numbers(rich: dict[str, Any], chain_store: Store) -> None:
@@ -603,6 +644,21 @@ def test_the_ledger_in_numbers(rich: dict[str, Any], chain_store: Store) -> None
     # The first remedy went on where it was, the second from the checkpoint at step 2.
     assert marks(data["remedies"]) == [(3.0, "1"), (2.0, "2")]
     assert build_report(rich, chain_store).count('<line class="mark"') >= 2
+
+
+def test_what_the_registry_says_of_the_export(completed: dict[str, Any], chain_store: Store) -> None:
+    found = open_run(completed, chain_store).manifests
+    version = Version(
+        export=found["export"].as_parent(),
+        model=found["grpo"].as_parent(),
+        evaluation=found["evaluate_grpo"].as_parent(),
+    )
+    decision = {"outcome": "refused", "reason": "not_better", "text": f"3 gained and 4 lost {EVIL}"}
+    change(chain_store, "tiny", lambda newest: following(newest, kind="refused", subject=version, decision=decision))
+    text = checked(build_report(completed, chain_store))
+    assert EN["promotions"] in text and "not_better" in text and "3 gained and 4 lost" in text
+    chain_store.write_record("registry/tiny/000002.json", {"number": "damaged"})
+    assert EN["promotions"] not in checked(build_report(completed, chain_store))
 
 
 # -- in a browser -------------------------------------------------------------------------------------------------
