@@ -160,7 +160,7 @@ def interrupted(lab: Lab, home: Path, stage: str, env: dict[str, str] | None = N
         marks = list((home / "work").glob(f"{stage}-*/checkpoints/*/complete.json"))
         return len(marks) >= 2 and max(int(mark.parent.name.rpartition("-")[2]) for mark in marks) >= 3
 
-    if wait_for(three, 120, 0.02) is None:
+    if wait_for(three, 300, 0.02) is None:
         raise RuntimeError("no checkpoint was made")
     os.kill(process.pid, 9)
     process.wait()
@@ -208,7 +208,7 @@ def jumping_clock(lab: Lab, trial: Trial) -> dict[str, Any]:
     command = lab.command(home, "--stop-after", trial.stage)
     process = lab.start(command, home / "first.log", env)
     try:
-        wait_for(lambda: list((home / "work").glob(f"{trial.stage}-*/checkpoints/*/complete.json")), 120, 0.02)
+        wait_for(lambda: list((home / "work").glob(f"{trial.stage}-*/checkpoints/*/complete.json")), 300, 0.02)
         shift.write_text(str(CLOCKS[trial.fault]))
         code = process.wait(timeout=300)
     finally:
