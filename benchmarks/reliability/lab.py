@@ -77,10 +77,12 @@ class Ended:
 
 @dataclass
 class Lab:
-    """Everything below `folder`. `api` is set while a Prefect server of ours runs."""
+    """Everything below `folder`. `api` is set while a Prefect server of ours runs; `processes` are it and its worker."""
 
     folder: Path
     api: str = ""
+    deployment: str = ""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     extra_env: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 
-from benchmarks.reliability.lab import ROOT, SETS, Lab, end, wait_for
+from benchmarks.reliability.lab import SETS, Lab, end, wait_for
 
 PORT = int(os.environ.get("RELIABILITY_PORT", "4410"))
-POOL = "reliability"
+POOL = "gpu"
+"""The pool that prefect.yaml deploys to."""
 HTTP = httpx.Client(timeout=10, trust_env=False)
 """One client for all calls: making one costs more than a call."""
 
@@ -54,17 +55,20 @@ def start_worker(lab: Lab) -> subprocess.Popen[bytes]:
     return lab.start(
         prefect("worker", "start", "--pool", POOL, "--type", "process", "--limit", "1", "--name", "worker"),
         lab.folder / "worker.log",
-        {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_RUNNER_HEARTBEAT_FREQUENCY": "30"},
+        {"PREFECT_WORKER_QUERY_SECONDS": "1"},
     )
 
 
 def deploy(lab: Lab) -> str:
-    """Deploy `full` from the project's own prefect.yaml to our pool and return its id."""
-    lab.call(prefect("work-pool", "create", POOL, "--type", "process"))
-    done = lab.call(prefect("--no-prompt", "deploy", "--name", "full", "--pool", POOL))
-    if done.code:
-        raise RuntimeError(done.tail(20))
-    found = HTTP.get(f"{lab.api}/deployments/name/grpo-pipeline/full", timeout=10).raise_for_status().json()
+    """`ops setup`, then the deployment `full` of the project's own prefect.yaml; returns its id."""
+    for command in (
+        [sys.executable, "-m", "flows.cli", "ops", "setup"],
+        prefect("--no-prompt", "deploy", "--name", "full"),
+    ):
+        done = lab.call(command)
+        if done.code:
+            raise RuntimeError(done.tail(20))
+    found = HTTP.get(f"{lab.api}/deployments/name/grpo-pipeline/full").raise_for_status().json()
     return str(found["id"])
 
 
@@ -101,4 +105,24 @@ def with_server(lab: Lab) -> Iterator[None]:
         lab.api = ""
 
 
-__all__ = ["POOL", "ROOT", "deploy", "prefect", "start_run", "start_server", "start_worker", "state_of", "with_server"]
+@contextmanager
+def with_worker(lab: Lab) -> Iterator[None]:
+    """A server and a worker of our own, which trials may kill and start again."""
+    lab.processes["server"] = start_server(lab)
+    try:
+        lab.deployment = deploy(lab)
+        lab.processes["worker"] = start_worker(lab)
+        yield
+    finally:
+        for process in lab.processes.values():
+            end(process)
+        lab.processes.clear()
+        lab.api = ""
+
+
+def ensure(lab: Lab) -> None:
+    """Start again what an earlier trial has killed."""
+    if lab.processes["server"].poll() is not None:
+        lab.processes["server"] = start_server(lab)
+    if lab.processes["worker"].poll() is not None:
+        lab.processes["worker"] = start_worker(lab)

@@ -2,12 +2,206 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.reliability.results import Results
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
+HEAD = """# Reliability
+
+What happens to a run when something breaks. Every line was really done, on the `tiny` profile with few steps, a real Prefect
+server and a process worker where one is named, on a machine with 2 CPU cores that others were using too: times are
+upper bounds, not benchmarks. Reproduce or extend with
+
+    python -m benchmarks.reliability --moments 10          # all; resumable, adds what is missing to reliability.json
+    python -m benchmarks.reliability --kinds 4-damage --budget-minutes 8
+
+from [`benchmarks/reliability/`](../benchmarks/reliability); figures: [`benchmarks/reliability.json`](../benchmarks/reliability.json).
+**Lost** means: an artifact or a complete checkpoint that was there before is gone or damaged, something half-written was
+accepted, a process or a lock was left behind, or the next run could not go on.
+"""
+
+LIMITS = """## What is not made safe
+
+- **Machine and worker lost together.** Prefect keeps the flow run `Running` until its heartbeat is missed: `ops setup` makes the
+  automation that ends it, after 150 s. Without it the run stays `Running` for ever. Work is not lost either way.
+- **SIGTERM to the worker alone** lets the current run end first; kill -9 of the worker alone ends the run at its next line of output.
+- **A store that fails for longer than the retries** (`run.retries` x `run.retry_delay_s`) ends the run. What the stage made stays in
+  the work directory, and the next run only stores it.
+- **Two hosts with one object store** exclude each other only when they store; a stage may be made twice. Without conditional
+  writes (`If-None-Match`) the later of two manifests wins; each is whole.
+- **The wall clock** decides what `latest` means, which run counts as late, and what `artifacts gc --older-than` and its grace for
+  uploads in progress call old. Locks, limits of time and stall detection use the monotonic clock.
+- **Secrets** are masked in stage output by the *name* of their variable (`*_TOKEN`, `*_KEY`, `*_SECRET`, `*PASSWORD`, `*_PASS`,
+  `*_PAT`, `*_CREDENTIALS`, `*_DSN`, `*_WEBHOOK_URL`, ...) and as passwords in URLs. A secret in a variable of another name, or shorter than 6
+  characters, is not recognised. Reward functions run with the stage's environment and rights: they are your code, not a sandbox.
+- **Deployment parameters** are stored by Prefect before we see them: a URL with a password in it is refused by the run, but the server has
+  it by then.
+- **A checkpoint** is protected against damage (sizes and sha256), not against somebody who may write to the work directory.
+"""
+
+TITLES = {
+    "1-kills": "1. Processes that die",
+    "2-cancel": "2. Cancelled from the command line",
+    "3-storage": "3. Disks, object stores and the network",
+    "4-damage": "4. Damaged files and a clock that jumps",
+    "5-load": "5. Many at once, many in a row, many artifacts",
+    "6-hostile": "6. Hostile input",
+    "7-overhead": "7. What orchestration costs",
+}
+
 
 def write_page(results: Results) -> Path:
+    known = defaultdict(list)
+    for item in results.trials.values():
+        known[item["area"]].append(item)
+    parts = [HEAD]
+    for area, title in TITLES.items():
+        parts.append(f"## {title}\n")
+        done = [item for item in known[area] if "error" not in item]
+        if not done:
+            parts.append("Not run yet.\n")
+            continue
+        failed = len(known[area]) - len(done)
+        parts.append(SECTIONS.get(area, faults_table)(done))
+        if failed:
+            parts.append(f"{failed} more trials could not be carried out (see `error` in the JSON).\n")
+    PAGE.write_text("\n".join([*parts, LIMITS]), encoding="utf-8")
     return PAGE
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ").replace("<home>", "`run.home`").replace("<", "&lt;")
+
+
+def _lost(items: list[dict[str, Any]]) -> str:
+    lost = sorted({text for item in items for text in item["lost"]})
+    return f"**{'; '.join(lost)}**" if lost else "nothing"
+
+
+def _span(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    low, middle, high = min(known), statistics.median(known), max(known)
+    return f"{middle:.1f}" if len(known) == 1 else f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+
+def faults_table(done: list[dict[str, Any]]) -> str:
+    rows = []
+    for item in sorted(done, key=lambda item: (item["fault"], item["stage"])):
+        what = f"{item['fault']}{', ' + item['stage'] if item['stage'] else ''}"
+        rows.append([what, _lost([item]), item["noticed"], item["went_on"]])
+    return table(("fault", "lost", "how it was noticed", "how it went on"), rows)
+
+
+def kills_table(done: list[dict[str, Any]]) -> str:
+    by_fault = defaultdict(list)
+    for item in done:
+        by_fault[item["fault"]].append(item)
+    rows = []
+    for fault, items in sorted(by_fault.items()):
+        counts = defaultdict(int)
+        for item in items:
+            counts[item["stage"]] += 1
+        same = sum(1 for item in items if not item["same_result"]["differ"])
+        alone = sum(1 for item in items if item["by_itself"])
+        resumed = sum(1 for item in items if item["same_result"].get("resumed_from_step"))
+        rows.append(
+            [
+                fault,
+                f"{len(items)} ({', '.join(f'{stage} {count}' for stage, count in counts.items())})",
+                _lost(items),
+                _span(item["noticed_s"] for item in items),
+                _span(item["gone_s"] for item in items),
+                f"{alone} by itself, {len(items) - alone} by the next run; {resumed} resumed from a checkpoint",
+                f"{same} of {len(items)}",
+            ]
+        )
+    head = (
+        "fault",
+        "random moments",
+        "lost",
+        "Prefect knew after s: median (range)",
+        "nothing alive after s",
+        "how it went on",
+        "same result as uninterrupted",
+    )
+    note = (
+        "A moment is uniform over the time that the stage takes. `-`: Prefect did not hear of it while the trial watched, because the "
+        "run went on, or because only the automation of `ops setup` ends such a run (150 s; watched once).\n"
+    )
+    return table(head, rows) + "\n" + note
+
+
+def load_text(done: list[dict[str, Any]]) -> str:
+    parts = [table(("what", "wrong", "result"), [[i["fault"], _lost([i]), i["went_on"] or "-"] for i in done])]
+    for item in done:
+        if "seconds_for" in item:
+            rows = [[name, f"{seconds:.2f}"] for name, seconds in item["seconds_for"].items()]
+            parts.append(f"A store with {item['artifacts']:,} artifacts:\n\n" + table(("question", "seconds"), rows))
+        if "runs_6_to_15" in item:
+            names = {
+                "seconds": "seconds a run",
+                "rss": "resident bytes",
+                "fds": "open files",
+                "files": "files",
+                "bytes": "bytes on disk",
+            }
+            rows = [[names[k], f"{item['runs_6_to_15'][k]:,.6g}", f"{item['runs_91_to_100'][k]:,.6g}"] for k in names]
+            parts.append("100 runs in a row, medians:\n\n" + table(("", "runs 6 to 15", "runs 91 to 100"), rows))
+        if "most_stages_at_once" in item:
+            parts.append(
+                f"20 flows took {item['seconds']:.0f} s; at most {item['most_stages_at_once']} stage process at a time.\n"
+            )
+    return "\n".join(parts)
+
+
+def overhead_text(done: list[dict[str, Any]]) -> str:
+    by_way = defaultdict(list)
+    for item in done:
+        by_way[item["fault"]].append(item)
+    rows = []
+    for way, items in sorted(by_way.items()):
+        inside = [item.get("inside_s") for item in items]
+        rows.append([way, len(items), _span(item["seconds"] for item in items), _span(inside)])
+    head = ("way", "runs", "seconds from asking to done: median (range)", "of that inside the run")
+    return table(head, rows) + (
+        "\n`deployment`: created by the API, taken by a process worker that asks every second, a new process for each run. `direct "
+        "calls`: `carry_out` with `tasks.stage.execute`, no Prefect; inside is without the interpreter's start.\n"
+        + _per_stage(by_way)
+    )
+
+
+def _per_stage(by_way: dict[str, list[dict[str, Any]]]) -> str:
+    def stage_times(way: str) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = defaultdict(list)
+        for item in by_way.get(way, []):
+            for stage, seconds in item["stages_s"].items():
+                found[stage].append(seconds)
+        return found
+
+    deployed, direct = stage_times("cached chain: deployment"), stage_times("cached chain: direct calls")
+    if not deployed or not direct:
+        return ""
+    rows = [
+        [stage, f"{statistics.median(deployed[stage]):.2f}", f"{statistics.median(direct[stage]):.2f}"]
+        for stage in direct
+        if stage in deployed
+    ]
+    return "\nSeconds per cached stage (the record keeps tenths):\n\n" + table(("stage", "deployment", "direct"), rows)
+
+
+SECTIONS = {"1-kills": kills_table, "2-cancel": kills_table, "5-load": load_text, "7-overhead": overhead_text}

@@ -1,0 +1,35 @@
+"""2. Cancelled from Prefect's command line, at random moments of every stage."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.reliability.area import Area
+from benchmarks.reliability.kills import STAGES, Running
+from benchmarks.reliability.lab import Lab
+from benchmarks.reliability.prefect_server import ensure, prefect, with_worker
+from benchmarks.reliability.results import Trial
+
+KIND = "2-cancel"
+WITHIN_S = 30.0
+
+
+def trials(moments: int) -> list[Trial]:
+    return [Trial(KIND, "prefect flow-run cancel", stage, n) for n in range(moments) for stage in STAGES]
+
+
+def run(lab: Lab, trial: Trial) -> dict[str, Any]:
+    ensure(lab)
+    running = Running(lab, lab.home(trial.key, trial.stage), trial)
+    asked = lab.call(prefect("flow-run", "cancel", running.run_id))
+    # The command itself takes seconds to start; what counts is what comes after it.
+    outcome = running.see_through(time.monotonic())
+    if asked.code:
+        outcome["lost"].append(f"the command failed: {asked.tail(2)}")
+    if outcome["gone_s"] is None or outcome["gone_s"] > WITHIN_S:
+        outcome["lost"].append(f"alive for {outcome['gone_s']} s after the command")
+    return {**outcome, "command_s": round(asked.seconds, 1)}
+
+
+AREA = Area("Cancelled runs", trials, run, with_worker)
