@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import prefect
+from prefect.logging.handlers import APILogHandler
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from tasks.errors import Retryable, StoreError
@@ -66,7 +67,11 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[bool]
         log("starting a local Prefect server for this run (set PREFECT_API_URL to use your own)")
         _wait(url, process, log_file)
         with temporary_settings({PREFECT_API_URL: url}):
-            yield True
+            try:
+                yield True
+            finally:
+                # Lines sent later would meet a server that is gone, and Prefect would print that they could not be sent.
+                APILogHandler().flush()
         process.terminate()
     finally:
         os.close(held)
