@@ -38,16 +38,20 @@ class Results:
 
     def __init__(self, path: Path = FILE) -> None:
         self.path = path
-        self.trials: dict[str, dict[str, Any]] = {}
-        if path.exists():
-            self.trials = {item["key"]: item for item in json.loads(path.read_text(encoding="utf-8"))}
+        self.trials = self._read()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {}
+        return {item["key"]: item for item in json.loads(self.path.read_text(encoding="utf-8"))}
 
     def done(self, trial: Trial) -> bool:
         return trial.key in self.trials and "error" not in self.trials[trial.key]
 
     def add(self, trial: Trial, outcome: dict[str, Any]) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.trials = self._read()  # another invocation may have added to it
         self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, **outcome}
-        part = self.path.with_suffix(".part")
+        part = self.path.with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps([self.trials[key] for key in sorted(self.trials)], indent=1) + "\n", "utf-8")
         os.replace(part, self.path)
