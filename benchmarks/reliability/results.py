@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tasks.stage import git_revision
+
 FILE = Path(__file__).resolve().parents[1] / "reliability.json"
 
 
@@ -51,7 +53,7 @@ class Results:
     def add(self, trial: Trial, outcome: dict[str, Any]) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self.trials = self._read()  # another invocation may have added to it
-        self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, **outcome}
+        self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, "revision": git_revision(), **outcome}
         part = self.path.with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps([self.trials[key] for key in sorted(self.trials)], indent=1) + "\n", "utf-8")
         os.replace(part, self.path)
