@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import psutil
 
 from artifacts.locks import lock_holder
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.lab import Lab, below, compare, end, error_line, latest, losses, wait_for
-from benchmarks.reliability.prefect_server import ensure, start_run, start_server, state_of, with_worker
+from benchmarks.reliability.lab import Lab, below, compare, end, error_line, latest, losses, short, wait_for
+from benchmarks.reliability.prefect_server import HTTP, ensure, start_run, start_server, state_of, with_worker
 from benchmarks.reliability.results import Trial
 
 KIND = "1-kills"
@@ -101,6 +102,17 @@ class Running:
         found = [process.pid for process in below(self.home)]
         return found + ([self.flow] if _works(self.flow) else [])
 
+    def _heard(self, killed_at: float) -> dict[str, Any]:
+        """The first line of the run's log in Prefect that tells of the fault, and when it came."""
+        began = datetime.now(UTC) - timedelta(seconds=time.monotonic() - killed_at)
+        asked = {"logs": {"flow_run_id": {"any_": [self.run_id]}}, "sort": "TIMESTAMP_ASC", "limit": 200}
+        lines = HTTP.post(f"{self.lab.api}/logs/filter", json=asked).json()
+        for line in lines:
+            after = (datetime.fromisoformat(line["timestamp"]) - began).total_seconds()
+            if after > 0 and any(word in line["message"] for word in WORDS):
+                return {"noticed_s": round(after, 1), "noticed": short(line["message"].splitlines()[0])}
+        return {"noticed_s": None, "noticed": "the run's log says nothing"}
+
     def see_through(self, killed_at: float, gone_s: float = GONE_S) -> dict[str, Any]:
         """Follow the run to its end, look for what is left, and run again if it did not complete by itself."""
         lab, home, stage = self.lab, self.home, self.trial.stage
@@ -137,8 +149,9 @@ class Running:
             "share_of_stage": round(self.share, 2),
             "moment_s": self.moment_s,
             "stage_had_ended": self.stage_had_ended,
-            "noticed_s": noticed,
-            "noticed": f"{state.get('name')}: {str(state.get('message') or '').splitlines()[0][:160] if state.get('message') else ''}",
+            **self._heard(killed_at),
+            "ended_s": noticed,
+            "state": f"{state.get('name')}: {(str(state.get('message') or '').splitlines() or [''])[0][:160]}",
             "gone_s": round(gone, 1) if gone is not None else None,
             "outlived_flow_s": round(gone - flow_died_at, 1) if gone is not None and flow_died_at is not None else None,
             "checkpoints_kept": len(kept),
@@ -156,6 +169,19 @@ class Running:
         outcome["by_itself"] = by_itself
         outcome["same_result"] = result
         return {"lost": lost, **outcome}
+
+
+WORDS = (
+    "was killed",
+    "supervisor",
+    "interrupted",
+    "stopped",
+    "retry",
+    "crashed",
+    "Crashed",
+    "exception",
+    "status code",
+)
 
 
 def _works(pid: int) -> bool:

@@ -125,6 +125,7 @@ def kills_table(done: list[dict[str, Any]]) -> str:
                 f"{len(items)} ({', '.join(f'{stage} {count}' for stage, count in counts.items())})",
                 _lost(items),
                 _span(item["noticed_s"] for item in items),
+                _span(item["ended_s"] for item in items),
                 _span(item["gone_s"] for item in items),
                 f"{alone} by itself, {len(items) - alone} by the next run; {resumed} resumed from a checkpoint",
                 f"{same} of {len(items)}",
@@ -134,14 +135,15 @@ def kills_table(done: list[dict[str, Any]]) -> str:
         "fault",
         "random moments",
         "lost",
-        "Prefect knew after s: median (range)",
+        "told in the run's log after s",
+        "flow run ended after s",
         "nothing alive after s",
         "how it went on",
         "same result as uninterrupted",
     )
     note = (
-        "A moment is uniform over the time that the stage takes. `-`: Prefect did not hear of it while the trial watched, because the "
-        "run went on, or because only the automation of `ops setup` ends such a run (150 s; watched once).\n"
+        "Median (range). A moment is uniform over the time that the stage takes. `-`: not while the trial watched; where worker and flow "
+        "are gone, only the automation of `ops setup` ends the flow run (150 s; watched once).\n"
     )
     return table(head, rows) + "\n" + note
 
