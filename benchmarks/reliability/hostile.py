@@ -172,7 +172,7 @@ def endless_line(lab: Lab, home: Path) -> dict[str, Any]:
         file.write(json.dumps(ROW).encode() + b"\n" + b'{"question": "')
         for _ in range(GIGABYTE // 10**7):
             file.write(b"x" * 10**7)
-    with memory_of("stage_main") as memory:
+    with memory_of(f"{home}/work/") as memory:
         ended = dataset_from(lab, home, str(path))
     path.unlink()
     lost = refused(ended, 11, 120) + ([f"{memory[0] >> 20} MiB"] if memory[0] > 2 << 30 else [])
