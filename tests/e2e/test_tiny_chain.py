@@ -106,6 +106,24 @@ def test_the_plan_names_the_changed_term_and_only_what_depends_on_it_reruns(chai
     assert {step["action"] for step in plan(chain, "grpo.logging_steps=3", "sft.logging_steps=7").values()} == {"reuse"}
 
 
+def test_another_evaluation_set_trains_nothing_again(chain: Chain) -> None:
+    steps = plan(
+        chain, "evaluation.sets=[{name: three, source: {kind: generated, problem: sum, max_terms: 3}, problems: 5}]"
+    )
+    again = {name for name, step in steps.items() if step["action"] != "reuse"}
+    assert again == {"evaluation_sets", "evaluate_base", "evaluate_sft", "evaluate_grpo", "export"}
+    # The export reads the answers to the held-out problems only, which stay as they are: it will be reused in the run.
+    assert steps["export"]["action"] == "wait"
+
+
+def test_the_kept_checkpoint_was_chosen_by_held_out_accuracy(chain: Chain) -> None:
+    choice = latest(chain, "grpo").metrics["checkpoint_choice"]
+    assert [candidate["step"] for candidate in choice["candidates"]] == [6, 12, 18]
+    assert all(0 <= c["low"] <= c["rate"] <= c["high"] <= 1 and c["n"] == 48 for c in choice["candidates"])
+    by_step = {candidate["step"]: candidate["rate"] for candidate in choice["candidates"]}
+    assert by_step[choice["chosen"]] >= by_step[choice["last"]]
+
+
 def test_an_altered_file_is_noticed_and_only_that_stage_is_made_again(chain: Chain, tmp_path: Path) -> None:
     copy = Chain(tmp_path / "copy")
     shutil.copytree(chain.home, copy.home)
