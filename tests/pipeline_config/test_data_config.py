@@ -176,3 +176,26 @@ def test_nothing_heavy_is_imported() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout
     assert json.loads(output) == []
+
+
+def test_a_window_is_filled_into_training_sources() -> None:
+    source = {"kind": "file", "url": "d/{window}.jsonl", "columns": {"working": "w"}}
+    hub = {"kind": "hub", "dataset": "openai/gsm8k", "revision": "v{window}", "split": "train[:{window}]"}
+    data = DataConfig.model_validate({"window": 7, "train": [source], "sft": [hub]})
+    assert [item.url for item in data.train if isinstance(item, FileSource)] == ["d/7.jsonl"]
+    assert [(s.revision, s.split) for s in data.sft if isinstance(s, HubSource)] == [("v7", "train[:7]")]
+    assert DataConfig.model_validate(data.model_dump(mode="json")) == data
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"window": None}, r"train\[0\].url holds \{window\}: give data.window"),
+        ({"window": "../secrets"}, "should match pattern"),
+        ({"eval": [{"kind": "file", "url": "{window}"}]}, "the evaluation must not move"),
+    ],
+)
+def test_a_window_that_cannot_be(changed: dict[str, Any], message: str) -> None:
+    source = {"kind": "file", "url": "d/{window}.jsonl", "columns": {"working": "w"}}
+    with pytest.raises(ValidationError, match=message):
+        DataConfig.model_validate({"window": "monday", "train": [source], **changed})
