@@ -57,13 +57,18 @@ def encode_rows(
     return encoded, refused
 
 
+def steps_of(ctx: StageContext) -> int:
+    """The limit on optimizer steps: a further round has one of its own."""
+    return int(ctx.options.get("max_steps", ctx.config.sft.max_steps))
+
+
 def sft_arguments(ctx: StageContext, device: torch.device) -> dict[str, Any]:
     """The arguments of `SFTConfig`. The preflight holds them against the installed TRL."""
     settings = ctx.config.sft
     return {
         **common_arguments(ctx, settings, device),
         "num_train_epochs": settings.num_train_epochs,
-        "max_steps": int(ctx.options.get("max_steps", settings.max_steps)),
+        "max_steps": steps_of(ctx),
         "per_device_train_batch_size": settings.per_device_train_batch_size,
         "gradient_accumulation_steps": settings.gradient_accumulation_steps,
         "save_steps": settings.save_steps,
@@ -117,7 +122,8 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "sft")],
         peft_config=None if with_unsloth else peft_config(config.sft),
     )
-    refuse_overrides(wanted_arguments(config.sft), trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
+    wanted = {**wanted_arguments(config.sft), "max_steps": steps_of(ctx)}
+    refuse_overrides(wanted, trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(AgreeOnStop(ctx))
     check_strategy(trainer, config.parallel)

