@@ -26,7 +26,8 @@ Start = Literal["here", "good", "sft"]
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "dead_groups": ("refill", "narrow", "temperature", "group"),
     "all_wrong": ("refill", "narrow", "group"),
-    "all_correct": ("refill", "narrow", "temperature"),
+    # Training on the few that are left made a model worse that was right in 94 % (benchmarks/planted_faults.json has the stop instead).
+    "all_correct": (),
     "entropy_collapse": ("temperature", "slower", "sft"),
     "late_nan": ("slower", "beta", "sft"),
     "kl_explosion": ("slower", "beta", "sft"),

@@ -104,8 +104,8 @@ def test_what_the_policy_never_had_no_remedy_gives_it(name: str) -> None:
     assert climb(name)[0].start == "good"
 
 
-def test_a_hacked_reward_has_no_remedy() -> None:
-    assert climb("reward_hacking") == []
+def test_a_hacked_reward_and_problems_that_are_too_easy_have_no_remedy() -> None:
+    assert climb("reward_hacking") == climb("all_correct", from_start=True) == []
 
 
 def test_a_step_survives_json_and_says_what_it_does() -> None:
