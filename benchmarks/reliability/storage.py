@@ -143,13 +143,19 @@ def only_stored(lab: Lab, home: Path, stage: str, lost: list[str]) -> tuple[Ende
 
 
 def during(
-    lab: Lab, home: Path, stage: str, act: Callable[[], None], sets: list[str], env: dict[str, str] | None
+    lab: Lab,
+    home: Path,
+    stage: str,
+    act: Callable[[], None],
+    sets: list[str],
+    env: dict[str, str] | None,
+    mark: str = "progress.json",
 ) -> Ended:
-    """Run to the end of a stage, and `act` once its process has begun."""
+    """Run to the end of a stage, and `act` once `mark` is in its work directory (result.json: only storing is left)."""
     process_seen = threading.Event()
 
     def watch() -> None:
-        if wait_for(lambda: list((home / "work").glob(f"{stage}-*/progress.json")), 200, 0.05) is not None:
+        if wait_for(lambda: list((home / "work").glob(f"{stage}-*/{mark}")), 350, 0.01) is not None:
             act()
             process_seen.set()
 
@@ -166,8 +172,8 @@ def during(
 
 
 def on_s3(mode: str, seconds: float, *, download: bool = False) -> Callable[[Lab, Path, str], dict[str, Any]]:
-    """The store is a bucket behind a proxy, which misbehaves for `seconds` from the first moment of the stage (or, with
-    `download`, of the run) on."""
+    """The store is a bucket behind a proxy, which misbehaves for `seconds` from the end of the stage's process (or, with
+    `download`, the start of the run) on."""
 
     def carry_out(lab: Lab, home: Path, stage: str) -> dict[str, Any]:
         from moto.server import ThreadedMotoServer
@@ -199,8 +205,10 @@ def on_s3(mode: str, seconds: float, *, download: bool = False) -> Callable[[Lab
             threading.Timer(seconds, proxy.set, ("pass",)).start()
             first = lab.run(home, "--stop-after", stage, sets=sets, env=env, timeout=900)
         else:
-            first = during(lab, home, stage, break_it, sets, env)
+            first = during(lab, home, stage, break_it, sets, env, "result.json")
         hits = proxy.hits
+        if not hits:
+            raise RuntimeError("the fault met no connection: nothing was tried")
         proxy.set("pass")
         again = lab.run(home, "--stop-after", stage, sets=sets, env=env) if first.code else None
         opened = open_store(
