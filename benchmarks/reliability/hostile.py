@@ -323,7 +323,6 @@ def secrets_everywhere(lab: Lab, home: Path) -> dict[str, Any]:
     folder = home / "code"
     folder.mkdir()
     (folder / "leaky.py").write_text(LEAKY)
-    (folder / "stage_breaks.py").write_text("")
     env = {**CANARIES, "PYTHONPATH": os.pathsep.join((lab.env()["PYTHONPATH"], str(folder)))}
     env.pop("PREFECT_SERVER_API_AUTH_STRING")
     sets = ['grpo.rewards.functions=[{"path": "leaky:pay"}]', "run.tracking=offline"]
@@ -348,6 +347,8 @@ def secrets_everywhere(lab: Lab, home: Path) -> dict[str, Any]:
         stop.set()
         thread.join()
     time.sleep(3)
+    if "No module" in ended.text or "no module named" in ended.text:
+        raise RuntimeError("the reward was never called: nothing was tried")
     lost = [f"on a command line: {line}" for line in sorted(seen)]
     lost += ["on the terminal"] if "CANARY" in ended.text else []
     places = [home, lab.folder / "prefect", lab.folder / "server.log", Path(str(lab.folder / "worker.log"))]

@@ -100,7 +100,8 @@ class Lab:
 
     def home(self, name: str, until: str = "") -> Path:
         """A copy of the base home, without what the stage `until` and those after it made."""
-        home = self.folder / "trials" / name.replace("/", "_").replace(" ", "_")
+        # No colon: it would cut the path in two in PYTHONPATH.
+        home = self.folder / "trials" / re.sub(r"[^\w.-]", "_", name)
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         # Hard links: nothing of a store is ever written in place. Locks are, so they are left out.
