@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.errors import ConfigError, from_json
+from tasks.process.secrets import mask_secrets
 
 START_LIMIT_S = 120.0
 """Seconds that importing the user's module may take."""
@@ -86,7 +87,7 @@ class Worker:
         self._stop = weakref.finalize(self, _kill, self._process, self._requests, self._answers)
         threading.Thread(target=_drain, args=(self._process, self.log, self._kept), daemon=True).start()
         try:
-            answer = self._ask({"path": self.path, "allow_none": self.allow_none}, START_LIMIT_S)
+            answer = _without_secrets(self._ask({"path": self.path, "allow_none": self.allow_none}, START_LIMIT_S))
         except CallFailed as error:
             raise ConfigError(
                 f"the process that loads it {error}",
@@ -107,7 +108,7 @@ class Worker:
         """
         with self._lock:
             self.start()
-            answer = self._ask(_picklable(offered), limit_s)
+            answer = _without_secrets(self._ask(_picklable(offered), limit_s))
         _raise_config(answer)
         if "raised" in answer:
             raise CallFailed(answer["raised"])
@@ -197,13 +198,32 @@ def _kill(process: subprocess.Popen[bytes], *pipes: Connection) -> None:
         pipe.close()
 
 
+def _without_secrets(value: Any) -> Any:
+    """An answer with the values of secret variables masked: its messages go into logs, findings and rollouts."""
+    if isinstance(value, str):
+        return mask_secrets(value, os.environ)
+    if isinstance(value, dict):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
 def _drain(process: subprocess.Popen[bytes], log: Path | None, kept: list[int]) -> None:
-    """Read all that the function prints, so that it never blocks; keep the first MAX_OUTPUT bytes."""
+    """Read all that the function prints, so that it never blocks; keep the first MAX_OUTPUT bytes, without secrets."""
     assert process.stdout is not None
+    pending = b""
     with process.stdout as stream:
         while chunk := os.read(stream.fileno(), 1 << 16):
             head = chunk[: max(0, MAX_OUTPUT - kept[0])]
             kept[0] += len(head)
             if log is not None and head:
-                with log.open("ab") as file:
-                    file.write(head)
+                # Whole lines: a secret may lie across two pieces.
+                lines, end, pending = (pending + head).rpartition(b"\n")
+                if end:
+                    _append(log, lines + end)
+    if log is not None and pending:
+        _append(log, pending)
+
+
+def _append(log: Path, text: bytes) -> None:
+    with log.open("ab") as file:
+        file.write(mask_secrets(text.decode("utf-8", "replace"), os.environ).encode())
