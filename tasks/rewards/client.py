@@ -26,6 +26,9 @@ START_LIMIT_S = 120.0
 MAX_OUTPUT = 1 << 20
 """Bytes of a function's prints that are kept in `reward_output.log`, per function and run; the rest is dropped."""
 
+LONGEST_SECRET = 4096
+"""Bytes at the end of an unfinished line that wait for the next piece, so that a secret in two pieces is still masked."""
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from tasks.rewards.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
@@ -216,14 +219,20 @@ def _drain(process: subprocess.Popen[bytes], log: Path | None, kept: list[int]) 
             head = chunk[: max(0, MAX_OUTPUT - kept[0])]
             kept[0] += len(head)
             if log is not None and head:
-                # Whole lines: a secret may lie across two pieces.
-                lines, end, pending = (pending + head).rpartition(b"\n")
-                if end:
-                    _append(log, lines + end)
+                # Whole lines, or all but the end of a long one: a secret may lie across two pieces.
+                pending = _masked(pending + head)
+                full = kept[0] >= MAX_OUTPUT
+                cut = len(pending) if full else max(pending.rfind(b"\n") + 1, len(pending) - LONGEST_SECRET)
+                _append(log, pending[:cut])
+                pending = pending[cut:]
     if log is not None and pending:
-        _append(log, pending)
+        _append(log, _masked(pending))
+
+
+def _masked(text: bytes) -> bytes:
+    return mask_secrets(text.decode("utf-8", "surrogateescape"), os.environ).encode("utf-8", "surrogateescape")
 
 
 def _append(log: Path, text: bytes) -> None:
     with log.open("ab") as file:
-        file.write(mask_secrets(text.decode("utf-8", "replace"), os.environ).encode())
+        file.write(text)
