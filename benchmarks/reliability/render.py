@@ -29,8 +29,8 @@ accepted, a process or a lock was left behind, or the next run could not go on.
 LIMITS = """## What is not made safe
 
 - **Machine and worker lost together.** Prefect keeps the flow run `Running` until its heartbeat is missed: `ops setup` makes the
-  automation that ends it, after 150 s. Without it the run stays `Running` for ever. Work is not lost either way.
-- **SIGTERM to the worker alone** lets the current run end first; kill -9 of the worker alone ends the run at its next line of output.
+  automation that is to end it, after 150 s. Whether that has been tried here, the first table says.
+- **SIGTERM or kill -9 of the worker alone** leaves the flow process to Prefect; whether that has been tried, the first table says.
 - **A store that fails for longer than the retries** (`run.retries` x `run.retry_delay_s`) ends the run. What the stage made stays in
   the work directory, and the next run only stores it.
 - **Two hosts with one object store** exclude each other only when they store; a stage may be made twice. Without conditional
@@ -143,7 +143,7 @@ def kills_table(done: list[dict[str, Any]]) -> str:
     )
     note = (
         "Median (range). A moment is uniform over the time that the stage takes. `-`: not while the trial watched; where worker and flow "
-        "are gone, only the automation of `ops setup` ends the flow run (150 s; watched once).\n"
+        "are gone, only the automation of `ops setup` is meant to end the flow run (after 150 s).\n"
     )
     return table(head, rows) + "\n" + note
 
