@@ -39,6 +39,8 @@ class RunConfig(Section):
     run that starts a Prefect server of its own. On one host the lock of each GPU is enough."""
     tracking: Literal["off", "local", "offline", "cloud"] = "local"
     """SwanLab mode; metrics.jsonl in the artifact is written in any case."""
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Further trackers of SFT and GRPO, through TRL. Each needs its package (`grpo-pipeline[tensorboard]`, `[wandb]`)."""
     language: Literal["en", "zh"] = "en"
     """Language of the report."""
     max_lateness_s: float | None = Field(None, gt=0.0)

@@ -11,6 +11,7 @@ from tasks.chain import template_terms
 from tasks.dataset.identity import identities_of, source_identities
 from tasks.errors import StoreError
 from tasks.models.resolve import check_source
+from tasks.training.reporters import check_reporters
 
 
 def check_before_start(config: PipelineConfig, store: Store) -> None:
@@ -43,5 +44,6 @@ def check_before_start(config: PipelineConfig, store: Store) -> None:
     store.check_writable()
     check_source(config.model.source, config.model.trust_remote_code)
     template_terms(config)
+    check_reporters(config)
     source_identities(config.data)
     identities_of(one.source for one in config.evaluation.sets)

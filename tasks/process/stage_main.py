@@ -30,6 +30,7 @@ from tasks.process.jsonio import read_json, write_json
 from tasks.process.ranks import SEVERAL, rank, run_ranks
 from tasks.process.secrets import mask_secrets
 from tasks.process.watchdog import Watchdog
+from tasks.training.reporters import set_environment
 from tasks.training.tracking import Tracker, open_tracker
 from tasks.training.unsloth import import_first
 
@@ -99,6 +100,7 @@ def run_spec(path: Path, find_entry: Callable[[str], Entry]) -> int:
         install_stop_handler(context)
         if context.rank == 0:
             context.tracker = tracker = open_tracker(context)
+        set_environment(context)
         result = find_entry(spec.stage)(context)
         ignore_stop()
         if not isinstance(result, StageResult):

@@ -35,7 +35,7 @@ def common_arguments(ctx: StageContext, settings: Optimization, device: torch.de
         "use_cpu": device.type == "cpu",
         "bf16": device.type == "cuda" and torch.cuda.is_bf16_supported(),
         "dataloader_pin_memory": device.type == "cuda",
-        "report_to": [],
+        "report_to": list(ctx.config.run.report_to),
         "disable_tqdm": True,
         **strategy_arguments(ctx.config.parallel),
     }

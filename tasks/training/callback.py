@@ -13,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from tasks.errors import Interrupted, NonFinite
 from tasks.process.checkpoints import mark_complete
 from tasks.process.context import StageContext
+from tasks.training.reporters import forget_after
 from tasks.training.world import restore_on_cpu_ranks
 
 LINE_EVERY_S = 5.0
@@ -93,6 +94,7 @@ def resume_point(ctx: StageContext) -> tuple[str | None, int | None]:
         return None, None
     step = int(checkpoint.name.rpartition("-")[2])
     ctx.truncate_metrics(step)
+    forget_after(ctx, step)
     ctx.log(f"resuming from the checkpoint at step {step}")
     return str(checkpoint), step
 
