@@ -166,6 +166,7 @@ def test_nothing_under_run_is_a_term_but_the_device_and_the_back_end(reruns: Any
         "grace_s": 2,
         "gpu_limit": "gpus",
         "tracking": "off",
+        "report_to": "[tensorboard]",
         "language": "zh",
         "max_lateness_s": 9,
     }
