@@ -41,7 +41,7 @@ def evaluator(settings: Settings, run_stage: RunStage = execute) -> Callable[[Ma
             name: model if name == "grpo" else artifact(settings.store, like.parents[name])
             for name in EVALUATE_GRPO.parents
         }
-        settings.log(f"production was evaluated under another spec; it is evaluated again: {model.fingerprint[:16]}")
+        settings.log(f"the score of grpo/{model.fingerprint[:16]} is of another spec; it is scored under the new one")
         return run_stage(EVALUATE_GRPO, here, parents, force=False).manifest
 
     return evaluate

@@ -19,8 +19,7 @@ def changed(folder, target, change):
     return target
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("outtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("dtype", "outtype"), [("float16", "bf16"), ("float32", "f16"), ("float32", "bf16")])
 def test_every_value_is_found_whatever_the_types(exported, tmp_path, dtype, outtype):
     import torch
 
