@@ -6,8 +6,8 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= smollm2-135m
-# The tests of one file stay in one process: the end-to-end ones share a chain.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+# The tests of one file stay in one process: the end-to-end ones, which come first, share a chain.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test test-all lint unit clean
 

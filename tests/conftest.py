@@ -49,6 +49,12 @@ FILES = {
 
 DISK_CALLS = ["link", "rename", "replace", "fsync", "unlink", "rmdir", "ftruncate"]
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The end-to-end tests, one long file, come first: the other process has the rest done meanwhile."""
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
 MakeChain = Callable[..., dict[str, Manifest]]
 
 
