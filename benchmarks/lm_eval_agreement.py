@@ -126,7 +126,7 @@ def generated(rows: list[Any]) -> Iterator[Row]:
         }
 
 
-def generate(folder: Path, data: Path, count: int, longest: int = 200) -> None:
+def generate(folder: Path, data: Path, count: int, longest: int = 160) -> None:
     """Greedy completions of a model folder for the first problems, few-shot as the harness asks, and as a chat."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -134,7 +134,7 @@ def generate(folder: Path, data: Path, count: int, longest: int = 200) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    shots = gsm8k(data, "train.jsonl.gz")[:3]
+    shots = gsm8k(data, "train.jsonl.gz")[:2]
     shown = "".join(f"Question: {p.question}\nAnswer: {p.working}\n#### {p.gold}\n\n" for p in shots)
     rows = gsm8k(data)[:count]
 
@@ -149,8 +149,8 @@ def generate(folder: Path, data: Path, count: int, longest: int = 200) -> None:
     }
     with COMPLETIONS.open("w", encoding="utf-8") as file:
         for name, texts in prompts.items():
-            for start in range(0, len(texts), 25):
-                batch = tokenizer(texts[start : start + 25], return_tensors="pt", padding=True)
+            for start in range(0, len(texts), 10):
+                batch = tokenizer(texts[start : start + 10], return_tensors="pt", padding=True)
                 with torch.inference_mode():
                     out = model.generate(**batch, max_new_tokens=longest, do_sample=False)
                 for j, row in enumerate(out[:, batch["input_ids"].shape[1] :]):
@@ -158,6 +158,7 @@ def generate(folder: Path, data: Path, count: int, longest: int = 200) -> None:
                     # As the harness stops a generation.
                     text = re.split(r"Question:|</s>|<\|im_end\|>", text)[0]
                     file.write(json.dumps({"index": start + j, "prompt": name, "completion": text}) + "\n")
+                file.flush()
                 print(f"{name}: {start + len(out)} of {count}", flush=True)
 
 
@@ -321,7 +322,7 @@ def compare(rows: list[Row]) -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--generate", type=Path, metavar="FOLDER")
-    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--gsm8k", type=Path, default=GSM8K, metavar="FOLDER")
     arguments = parser.parse_args()
     if arguments.generate:
