@@ -15,7 +15,7 @@ KEY = "key-of-the-tests-0123456789"
 
 class Service(ThreadingHTTPServer):
     """Knows experiments by their id and what was logged to them; `dead` drops every connection without an answer, `refuse` lets
-    nobody in."""
+    nobody in, and no answer comes while `silent` is cleared."""
 
     daemon_threads = True
 
@@ -29,6 +29,8 @@ class Service(ThreadingHTTPServer):
         self.seen = ""
         self.dead = False
         self.refuse = False
+        self.silent = threading.Event()
+        self.silent.set()
 
     @property
     def url(self) -> str:
@@ -47,6 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.seen += f"{self.path} {body[:5000]!r}\n"
+        self.server.silent.wait(30)
         if self.server.dead:
             self.close_connection = True
             return
@@ -112,6 +115,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setenv("SWANLAB_API_KEY", KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield server
+    server.silent.set()
     server.shutdown()
     server.server_close()
     from swanlab.sdk.internal.core_python import client

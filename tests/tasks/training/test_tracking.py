@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import Interrupted
 from tasks.process.context import StageContext, StageSpec, write_spec
 from tasks.process.metrics import read_metrics
-from tasks.training import tracking
+from tasks.training import swanlab_setup, tracking
 from tasks.training.swanlab_setup import dashboard_installed, group_of, open_in_place, run_id_of, stage_name
 from tasks.training.tracking import Tail, Tracker, cell, numbers, open_tracker
 
@@ -222,6 +223,46 @@ def test_a_service_that_dies_costs_a_bounded_wait(
     assert len(read_metrics(ctx.metrics_path)) == 49
     (folder,) = folders(tmp_path)
     assert len([key for key in scalars(folder) if key[0] == "loss"]) == 49
+
+
+def test_a_network_that_swallows_everything_holds_up_nothing(
+    tmp_path: Path, service: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that takes connections and never says a word: a blackholed route, seen from above TCP."""
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(64)
+        monkeypatch.setenv("SWANLAB_API_HOST", f"http://127.0.0.1:{hole.getsockname()[1]}")
+        monkeypatch.setattr(swanlab_setup, "REACH_S", 1.0)
+        ctx = context(tmp_path, "cloud")
+        train(ctx, range(1, 201))
+        # All steps are done while SwanLab still waits for an answer.
+        assert tracker(ctx)._mode == "" and not tracker(ctx)._done.is_set()
+        tracker(ctx).finish({"last": 200})
+    assert len(read_metrics(ctx.metrics_path)) == 200
+    (folder,) = folders(tmp_path)
+    assert len([key for key in scalars(folder) if key[0] == "loss"]) == 200 and scalars(folder)["grpo/last", 200] == 200
+    lines = tracking_lines(capfd.readouterr().out)
+    assert "does not answer (ReadTimeout); kept offline instead" in lines[0] and len(lines) == 2
+    assert service.experiments == {}
+
+
+def test_a_service_that_falls_silent_costs_a_bounded_wait(
+    tmp_path: Path, service: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "ONLINE_S", 0.8)
+    ctx = context(tmp_path, "cloud")
+    train(ctx, range(1, 2))
+    until(lambda: service.scalars)
+    service.silent.clear()
+    train(ctx, range(2, 50))
+    tracker(ctx).finish({"last": 49})
+    lines = tracking_lines(capfd.readouterr().out)
+    assert f"swanlab sync --id {run_id_of(ctx)}" in lines[-1]
+    assert len(read_metrics(ctx.metrics_path)) == 49
+    (folder,) = folders(tmp_path)
+    assert len([key for key in scalars(folder) if key[0] == "loss"]) == 49
+    service.silent.set()
 
 
 @pytest.mark.parametrize("trouble", ["no key", "no network", "wrong key"])
