@@ -37,8 +37,32 @@ from tasks.training.swanlab_setup import (
 )
 
 PROJECT = "grpo-pipeline"
-TRACKED = frozenset({"sft", "format_gate", "pass_rates", "selection", "grpo", "evaluate", "export"})
-"""Stages with an experiment of their own."""
+TRACKED = frozenset(
+    {
+        "dataset",
+        "preflight",
+        "evaluation_sets",
+        "sft",
+        "format_gate",
+        "pass_rates",
+        "selection",
+        "grpo",
+        "evaluate",
+        "export",
+    }
+)
+"""Stages with an experiment of their own: all that measure something, which fetching the base model does not."""
+FIRST = (
+    "reward",
+    "outcomes/right",
+    "outcomes/wrong",
+    "frac_reward_zero_std",
+    "kl",
+    "entropy",
+    "completions/mean_length",
+    "loss",
+)
+"""Charts that come first: SwanLab shows them in the order in which their names are logged."""
 ROLLOUTS = {"grpo": "rollouts.jsonl"}
 """Files of sampled completions that grow with the training; a row's `step` is the number of steps done before it."""
 SAMPLES = {"format_gate": "out/samples.jsonl", "evaluate": "out/items.jsonl"}
@@ -192,7 +216,7 @@ class Tracker:
             if not isinstance(step, int):
                 continue
             self._step = max(self._step, step)
-            values = numbers({key: value for key, value in row.items() if key != "step"})
+            values = in_order(numbers({key: value for key, value in row.items() if key != "step"}))
             if values:
                 run.log(values, step=step)
         for row in self._rollouts.read() if self._rollouts is not None else []:
@@ -256,6 +280,17 @@ def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
         elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             found[f"{prefix}{key}"] = value
     return found
+
+
+def in_order(values: Mapping[str, float]) -> dict[str, float]:
+    """The same numbers, those of `FIRST` in front and every outcome share behind them, the rest as it came."""
+
+    def place(name: str) -> int:
+        if name in FIRST:
+            return FIRST.index(name)
+        return len(FIRST) + (not name.startswith("outcomes/"))
+
+    return dict(sorted(values.items(), key=lambda item: place(item[0])))
 
 
 def cell(value: Any) -> str | float:

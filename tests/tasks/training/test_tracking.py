@@ -22,7 +22,7 @@ from tasks.process.context import StageContext, StageSpec, write_spec
 from tasks.process.metrics import read_metrics
 from tasks.training import swanlab_setup, tracking
 from tasks.training.swanlab_setup import dashboard_installed, group_of, open_in_place, run_id_of, stage_name
-from tasks.training.tracking import Tail, Tracker, cell, numbers, open_tracker
+from tasks.training.tracking import Tail, Tracker, cell, in_order, numbers, open_tracker
 
 ROOT = Path(__file__).resolve().parents[3]
 FINGERPRINT = "0123456789abcdef" * 4
@@ -83,7 +83,7 @@ def tracking_lines(text: str) -> list[str]:
 def test_off_and_stages_without_curves() -> None:
     off = PipelineConfig.model_validate({"run": {"tracking": "off"}})
     assert open_tracker(StageContext(off, {}, Path("w"), stage="grpo", fingerprint=FINGERPRINT)) is None
-    assert open_tracker(StageContext(PipelineConfig(), {}, Path("w"), stage="dataset", fingerprint=FINGERPRINT)) is None
+    assert open_tracker(StageContext(PipelineConfig(), {}, Path("w"), stage="model", fingerprint=FINGERPRINT)) is None
 
 
 def test_nothing_starts_without_rows_or_numbers(tmp_path: Path) -> None:
@@ -386,6 +386,11 @@ def test_a_stage_that_fails_keeps_its_exit_code(tmp_path: Path) -> None:
 def test_numbers() -> None:
     row = {"a": 1, "b": {"c": 0.5, "d": {"e": 2}}, "x": "1", "n": None, "t": True, "nan": float("nan"), "l": [1]}
     assert numbers(row, "s/") == {"s/a": 1, "s/b/c": 0.5, "s/b/d/e": 2}
+
+
+def test_telling_charts_come_first() -> None:
+    row = dict.fromkeys(("loss", "num_tokens", "outcomes/hedged", "outcomes/right", "reward", "epoch"), 0.0)
+    assert list(in_order(row)) == ["reward", "outcomes/right", "loss", "outcomes/hedged", "num_tokens", "epoch"]
 
 
 def test_cells_are_cut() -> None:
