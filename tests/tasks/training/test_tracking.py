@@ -233,17 +233,19 @@ def test_a_network_that_swallows_everything_holds_up_nothing(
         hole.bind(("127.0.0.1", 0))
         hole.listen(64)
         monkeypatch.setenv("SWANLAB_API_HOST", f"http://127.0.0.1:{hole.getsockname()[1]}")
-        monkeypatch.setattr(swanlab_setup, "REACH_S", 1.0)
+        monkeypatch.setattr(swanlab_setup, "REACH_S", 60.0)
+        monkeypatch.setattr(tracking, "ONLINE_S", 30.0)
         ctx = context(tmp_path, "cloud")
         train(ctx, range(1, 201))
         # All steps are done while SwanLab still waits for an answer.
         assert tracker(ctx)._mode == "" and not tracker(ctx)._done.is_set()
-        tracker(ctx).finish({"last": 200})
+    # The route is given up: connections that were never answered are reset, as after the time limit.
+    tracker(ctx).finish({"last": 200})
     assert len(read_metrics(ctx.metrics_path)) == 200
     (folder,) = folders(tmp_path)
     assert len([key for key in scalars(folder) if key[0] == "loss"]) == 200 and scalars(folder)["grpo/last", 200] == 200
     lines = tracking_lines(capfd.readouterr().out)
-    assert "does not answer (ReadTimeout); kept offline instead" in lines[0] and len(lines) == 2
+    assert "does not answer" in lines[0] and "kept offline instead" in lines[0] and len(lines) == 2
     assert service.experiments == {}
 
 
@@ -253,7 +255,7 @@ def test_a_service_that_falls_silent_costs_a_bounded_wait(
     monkeypatch.setattr(tracking, "ONLINE_S", 0.8)
     ctx = context(tmp_path, "cloud")
     train(ctx, range(1, 2))
-    until(lambda: service.scalars)
+    until(lambda: service.scalars, 30)
     service.silent.clear()
     train(ctx, range(2, 50))
     tracker(ctx).finish({"last": 49})
