@@ -23,6 +23,9 @@ from tasks.process.secrets import mask_secrets
 START_LIMIT_S = 120.0
 """Seconds that importing the user's module may take."""
 
+OUTPUT_WAIT_S = 2.0
+"""Seconds for the last prints of a worker that has ended; longer only when something it left behind holds the pipe."""
+
 MAX_OUTPUT = 1 << 20
 """Bytes of a function's prints that are kept in `reward_output.log`, per function and run; the rest is dropped."""
 
@@ -88,7 +91,8 @@ class Worker:
         self._requests = Connection(requests, readable=False)
         self._answers = Connection(answers, writable=False)
         self._stop = weakref.finalize(self, _kill, self._process, self._requests, self._answers)
-        threading.Thread(target=_drain, args=(self._process, self.log, self._kept), daemon=True).start()
+        self._output = threading.Thread(target=_drain, args=(self._process, self.log, self._kept), daemon=True)
+        self._output.start()
         try:
             answer = _without_secrets(self._ask({"path": self.path, "allow_none": self.allow_none}, START_LIMIT_S))
         except CallFailed as error:
@@ -124,6 +128,7 @@ class Worker:
         if self._process is not None:
             self._stop()
             self._process = None
+            self._output.join(OUTPUT_WAIT_S)
 
     def _ask(self, payload: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         # The timer also covers a send into the full pipe of a stuck process.
