@@ -23,12 +23,13 @@ COMMITS = {"main": "a" * 40, "v2": "b" * 40}
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Paths that were asked for; it knows `openai/gsm8k` with the branches of `COMMITS`."""
+    """Paths of data sets that were asked for; it knows `openai/gsm8k` with the branches of `COMMITS`."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            if self.path.startswith("/api/datasets/"):  # the client may ask for things of its own
+                asked.append(self.path)
             name, _, revision = self.path.partition("?")[0].removeprefix("/api/datasets/").partition("/revision/")
             commit = COMMITS.get(revision or "main") if name == "openai/gsm8k" else None
             self.send_response(200 if commit else 404)
