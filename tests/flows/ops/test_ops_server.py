@@ -31,7 +31,7 @@ from flows import cli
 from flows.cancel import cancellable
 from flows.limits import global_slots
 from flows.notify import announce, announced
-from flows.ops.setup import DURABLE_LEASES
+from flows.ops.setup import DURABLE_LEASES, template
 from tasks.errors import ConfigError, DataError, GateRefused, Interrupted, NonFinite
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -80,6 +80,11 @@ def test_setup_makes_what_is_missing_and_then_nothing(client: SyncPrefectClient)
     assert changed["work pool p1"] == changed["global limit gpus"] == "changed"
     assert done(call("setup", "--pool", "p1"))["work pool p1"] == "unchanged"
     assert client.read_work_pool("p1").concurrency_limit == 3
+
+
+def test_the_server_takes_the_kubernetes_template(client: SyncPrefectClient) -> None:
+    assert done(call("setup", "--pool", "k1", "--type", "kubernetes"))["work pool k1"] == "made"
+    assert client.read_work_pool("k1").base_job_template == template("kubernetes")
 
 
 def test_an_automation_that_was_changed_is_mended_and_stays_switched_off(client: SyncPrefectClient) -> None:
