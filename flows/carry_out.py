@@ -92,7 +92,7 @@ def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run
     for name, manifest in known.items():
         record.stage_done(name, manifest, "given", "used as it is", 0.0)
 
-    def make(stage: Stage) -> Manifest:
+    def make(stage: Stage, why: str = "") -> Manifest:
         parents = {name: known[name] for name in stage.parents}
         record.stage_started(stage.name)
         record.works_in(work_name(stage, fingerprint(all_terms(stage, settings.config, parents))))
@@ -100,7 +100,8 @@ def _run_stages(selection: Selection, settings: Settings, record: RunRecord, run
         began = time.monotonic()
         outcome = run_stage(stage, settings, parents, force=stage.name in selection.forced)
         action = "reused" if outcome.reused else "made"
-        record.stage_done(stage.name, outcome.manifest, action, outcome.reason, time.monotonic() - began)
+        reason = outcome.reason if outcome.reused or not why else why
+        record.stage_done(stage.name, outcome.manifest, action, reason, time.monotonic() - began)
         return outcome.manifest
 
     for stage in selection.stages:
@@ -115,13 +116,13 @@ def _pass_gate(
     settings: Settings,
     record: RunRecord,
     known: dict[str, Manifest],
-    make: Callable[[Stage], Manifest],
+    make: Callable[[Stage, str], Manifest],
 ) -> None:
     """The gate's last word, after further SFT rounds where it asks for them; GateRefused unless it is `go`."""
 
     def more(stage: Stage, rounds: int, why: str) -> Manifest:
         settings.log(f"format gate: {why}")
-        return make(stage)
+        return make(stage, why)
 
     def looked(rounds: int, verdict: Verdict, manifest: Manifest) -> None:
         record.gate_looked(rounds, verdict.name, verdict.evidence, manifest)

@@ -11,8 +11,8 @@ from tasks.process.gpu import visible_gpus
 def measures_pass_rates(config: PipelineConfig) -> bool:
     """`pass_rates.enabled`; `auto` is on where completions are sampled by vLLM.
 
-    There a few samples of 2,048 prompts take well under a minute of decoding. On a CPU a sampled completion costs about as much as training on it
-    does, so measuring 4 samples of each prompt would take half the time of training on all of them in groups of 8.
+    There hundreds of completions are sampled at once. On a CPU every sampled token costs time that the training itself could use, so there it is
+    the user's choice.
     """
     if config.pass_rates.enabled != "auto":
         return config.pass_rates.enabled == "on"
