@@ -32,7 +32,7 @@ class Choice:
 
 
 class RunStage(Protocol):
-    """How one stage is run: `tasks.stage.execute` itself, or the Prefect task around it."""
+    """How one stage is run: `tasks.execution.execute` itself, or the Prefect task around it."""
 
     def __call__(
         self, stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool

@@ -8,8 +8,9 @@ from typing import Any, cast
 from flows.carry_out import Choice, carry_out
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import Interrupted
+from tasks.execution import execute
 from tasks.plan import Step
-from tasks.stage import Log, execute
+from tasks.stage import Log
 
 
 def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Log) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from prefect.states import Completed, State
 from artifacts.manifest import Manifest
 from flows.limits import global_slots
 from tasks.errors import PipelineError
+from tasks.execution import execute
 from tasks.format_gate.table import rows as gate_rows
 from tasks.format_gate.verdict import decide
 from tasks.selection.table import rows as selection_rows
-from tasks.stage import Outcome, Settings, Stage, execute
+from tasks.stage import Outcome, Settings, Stage
 
 PROGRESS_EVERY_S = 5.0
 UNAVAILABLE = (httpx.HTTPError, PrefectException, OSError)

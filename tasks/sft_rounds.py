@@ -11,10 +11,11 @@ from typing import cast
 
 from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
-from tasks.chain import GATE, SFT, sft_round_terms
+from tasks.chain import GATE, SFT
 from tasks.format_gate.stopping import decides
 from tasks.format_gate.verdict import MORE_SFT, Verdict, decide
 from tasks.stage import Stage
+from tasks.terms import sft_round_terms
 
 Make = Callable[[Stage, int, str], Manifest | None]
 """(stage, SFT rounds so far including this one, why) -> its artifact, or None when there is none and none is to be made."""

@@ -15,6 +15,7 @@ MODULES = (
     "flows.local",
     "flows.server",
     "flows.report",
+    "tasks.execution",
     "tasks.stage",
     "tasks.plan",
     "tasks.chain",

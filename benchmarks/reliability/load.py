@@ -40,7 +40,7 @@ from pathlib import Path
 import psutil
 from flows.carry_out import Choice, carry_out
 from pipeline_config.loading import load_config
-from tasks.stage import execute
+from tasks.execution import execute
 
 config = load_config("tiny", overrides=sys.argv[2:])
 me = psutil.Process()

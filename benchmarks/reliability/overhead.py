@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from typing import Any
@@ -27,7 +26,7 @@ DIRECT = """
 import json, sys, time
 from flows.carry_out import Choice, carry_out
 from pipeline_config.loading import load_config
-from tasks.stage import execute
+from tasks.execution import execute
 config = load_config("tiny", overrides=sys.argv[2:])
 quiet = lambda text: None
 began = time.perf_counter()
@@ -73,12 +72,6 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
         "stages_s": stages,
         **more,
     }
-
-
-def median_of(trials_known: list[dict[str, Any]], way: str, name: str) -> tuple[float, int] | None:
-    """Median of a figure over the trials of one way, and how many there were."""
-    values = [item[name] for item in trials_known if item["fault"] == way and item.get(name) is not None]
-    return (statistics.median(values), len(values)) if values else None
 
 
 AREA = Area("What orchestration costs", trials, run, with_worker)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 
 PIECE = 65_536
 ANSWER_500 = (
@@ -22,7 +21,6 @@ class Proxy:
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target, self.mode, self.hits = target, "pass", 0
-        self._since = time.monotonic()
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]

@@ -182,7 +182,7 @@ def overhead_text(done: list[dict[str, Any]]) -> str:
     head = ("way", "runs", "seconds from asking to done: median (range)", "of that inside the run")
     return table(head, rows) + (
         "\n`deployment`: created by the API, taken by a process worker that asks every second, a new process for each run. `direct "
-        "calls`: `carry_out` with `tasks.stage.execute`, no Prefect; inside is without the interpreter's start.\n"
+        "calls`: `carry_out` with `tasks.execution.execute`, no Prefect; inside is without the interpreter's start.\n"
         + _per_stage(by_way)
     )
 

@@ -25,18 +25,6 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
 )
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-)
-"""Files that together are a tokenizer. `tokenizer.model` is the one that transformers 5 does not save again, and
-without it the GGUF converter writes a vocabulary without scores, which llama.cpp then splits differently."""
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-*/=().,:;?!'<>_$%"
 NAMES = ("Ann", "Ben", "Mia", "Tom", "Lily", "Sam")

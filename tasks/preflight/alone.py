@@ -11,10 +11,11 @@ from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import CHAIN
 from tasks.errors import PipelineError
+from tasks.execution import execute
 from tasks.findings import Finding
 from tasks.preflight import verdict
 from tasks.preflight.local import check_before_start
-from tasks.stage import Log, Settings, Stage, all_terms, execute
+from tasks.stage import Log, Settings, Stage, all_terms
 from tasks.storage import store_of
 
 GROUP_OF_STAGE = {"model": "tokenizer", "dataset": "data"}

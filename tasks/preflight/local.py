@@ -7,10 +7,10 @@ from pathlib import Path
 
 from artifacts.store import Store
 from pipeline_config.pipeline import PipelineConfig
-from tasks.chain import template_terms
 from tasks.dataset.identity import identities_of, source_identities
 from tasks.errors import StoreError
 from tasks.models.resolve import check_source
+from tasks.terms import template_terms
 from tasks.training.reporters import check_reporters
 
 

@@ -11,11 +11,12 @@ from artifacts.manifest import Manifest
 from pipeline_config.pipeline import PipelineConfig
 from tasks.chain import EVALUATE_GRPO
 from tasks.errors import ConfigError
+from tasks.execution import execute
 from tasks.promote.versions import artifact
-from tasks.stage import Outcome, Settings, execute
+from tasks.stage import Outcome, Settings
 
 RunStage = Callable[..., Outcome]
-"""`tasks.stage.execute`, or the Prefect task around it (`flows.stage_task.run_stage`)."""
+"""`tasks.execution.execute`, or the Prefect task around it (`flows.stage_task.run_stage`)."""
 
 
 def evaluator(settings: Settings, run_stage: RunStage = execute) -> Callable[[Manifest, Manifest], Manifest]:

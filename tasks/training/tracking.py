@@ -37,21 +37,8 @@ from tasks.training.swanlab_setup import (
 )
 
 PROJECT = "grpo-pipeline"
-TRACKED = frozenset(
-    {
-        "dataset",
-        "preflight",
-        "evaluation_sets",
-        "sft",
-        "format_gate",
-        "pass_rates",
-        "selection",
-        "grpo",
-        "evaluate",
-        "export",
-    }
-)
-"""Stages with an experiment of their own: all that measure something, which fetching the base model does not."""
+UNTRACKED = "model"
+"""The stage without an experiment of its own: it fetches the base model and measures nothing."""
 FIRST = (
     "reward",
     "outcomes/right",
@@ -83,7 +70,7 @@ STOP_S = 4.0
 
 def open_tracker(ctx: StageContext) -> Tracker | None:
     """The tracker of a stage; None when tracking is off or the stage has nothing to track. Starts nothing yet."""
-    if ctx.config.run.tracking == "off" or ctx.stage not in TRACKED:
+    if ctx.config.run.tracking == "off" or ctx.stage == UNTRACKED:
         return None
     return Tracker(ctx)
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import tasks.stage
+import tasks.execution
 from artifacts.manifest import Manifest
 from artifacts.store import open_store
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
-from tasks.stage import Outcome, Settings, Stage, execute, file_digest
+from tasks.execution import execute
+from tasks.stage import Outcome, Settings, Stage, file_digest
 
 WORK = """
 import json, os, sys, time
@@ -106,7 +107,7 @@ class Bench:
         """Have stage processes run `WORK`; `replace` is like `setattr`."""
         script = str(self.folder / "work.py")
         argv = [sys.executable, "-S", script, str(self.folder)]
-        replace(tasks.stage, "stage_argv", lambda spec: [*argv, str(spec)])
+        replace(tasks.execution, "stage_argv", lambda spec: [*argv, str(spec)])
 
     def settings(self, run_id: str = "run", **changed: Any) -> Settings:
         overrides = [f"{key.replace('__', '.')}={value}" for key, value in changed.items()]

@@ -13,12 +13,13 @@ from artifacts.manifest import Manifest, complete
 from pipeline_config.loading import load_config
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.run import RunConfig
-from tasks.chain import CHAIN, SFT, names_of, reward_terms, stages_for
+from tasks.chain import CHAIN, SFT, names_of, stages_for
 from tasks.chain import NAMES as EVERY_STAGE
 from tasks.errors import ConfigError
 from tasks.selection import switch
 from tasks.sft_rounds import sft_round
 from tasks.stage import all_terms
+from tasks.terms import reward_terms
 
 NAMES = tuple(name for name in EVERY_STAGE if name != "preflight")
 """The preflight depends on nearly everything, and nothing on it."""

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-import tasks.stage
+import tasks.execution
 from tasks.errors import OutOfMemory, PipelineError, Retryable, StoreError
-from tasks.stage import Stage, execute, file_digest, folder_digest
+from tasks.execution import execute
+from tasks.stage import Stage, file_digest, folder_digest
 
 FAKE = Path(__file__).with_name("fake_chain.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,7 +252,7 @@ def test_a_full_work_disk_is_named(bench: Any, monkeypatch: pytest.MonkeyPatch, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tasks.stage, step, full)
+        patched.setattr(tasks.execution, step, full)
         with pytest.raises(StoreError, match="cannot write the work directory: there is no space left"):
             bench.run()
     assert list(bench.store.list()) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import tasks.chain
+import tasks.terms
 from artifacts.manifest import FileEntry, Manifest, ManifestDraft, complete
 from pipeline_config.loading import load_config
 from tasks.chain import CHAIN, NAMES, PREFLIGHT
@@ -110,7 +110,7 @@ def test_another_gpu_has_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     for total in ("24576", "81920"):
         gpus = [{"index": "0", "uuid": "GPU-1", "used": "0", "total": total}]
-        monkeypatch.setattr(tasks.chain, "visible_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr(tasks.terms, "visible_gpus", lambda gpus=gpus: gpus)
         seen.append(terms("run.device=auto"))
     assert seen[0]["gpu_mib"] == ["24576"] and seen[0] != seen[1]
     assert terms("run.device=auto", "vllm.gpu_memory_utilization=0.5") != seen[1]

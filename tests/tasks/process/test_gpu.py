@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-import tasks.stage
+import tasks.execution
 from artifacts.locks import file_lock, lock_holder
 from artifacts.store import open_store
 from pipeline_config.loading import load_config
 from tasks.errors import ConfigError
+from tasks.execution import execute
 from tasks.process.gpu import Held, gpu_processes, take_gpu, visible_gpus
-from tasks.stage import Settings, Stage, execute
+from tasks.stage import Settings, Stage
 
 TWO = "0, GPU-bbb, 1024, 81559\n1, GPU-aaa, 3, 81559\n"
 USERS = "GPU-bbb, 4321, /usr/bin/python3, 1000 MiB\n"
@@ -202,7 +203,7 @@ def test_two_gpus_run_two_stages_at_once_and_five_in_all(
     machine(users="")
     (tmp_path / "work.py").write_text(WORK)
     argv = [sys.executable, "-S", str(tmp_path / "work.py"), str(tmp_path / "log")]
-    monkeypatch.setattr(tasks.stage, "stage_argv", lambda spec: [*argv, str(spec)])
+    monkeypatch.setattr(tasks.execution, "stage_argv", lambda spec: [*argv, str(spec)])
     stage = Stage("sft", "sft", 1, (), lambda config, parents: {"seed": config.seed})
     store = open_store(str(tmp_path / "store"))
 
