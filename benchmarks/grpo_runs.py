@@ -93,7 +93,8 @@ def right_counts(
     tokenizer = load_tokenizer(folder, config)
     prompts = [encode_prompt(tokenizer, config.contract, row["question"]) for row in rows]
     settings = SamplingSettings(1.0, config.grpo.max_completion_length, n=samples, seed=seed)
-    found = Sampler(folder, tokenizer, config).sample(prompts, settings)
+    tokens = len(prompts) * settings.n * settings.max_new_tokens
+    found = Sampler(folder, tokenizer, config, tokens).sample(prompts, settings)
     return [
         sum(grade(c.text, row["answer"], config.contract, truncated=c.truncated).right for c in group)
         for row, group in zip(rows, found, strict=True)

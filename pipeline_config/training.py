@@ -193,7 +193,8 @@ class VLLMSettings(Section):
     """Rollouts through vLLM; used when a GPU and vllm are there, unless switched off."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto` uses vLLM when the device is a GPU and vllm is installed."""
+    """`auto` uses vLLM when the device is a GPU and vllm is installed; for the gate, pass rates and evaluation only where that is
+    expected to take less time than transformers, the engine's start included. `on` uses it everywhere."""
     mode: Literal["colocate", "server"] = "colocate"
     """Where GRPO's rollouts are sampled: beside the trainer on its GPU, or by a `vllm serve` (`trl vllm-serve`) that runs already on
     GPUs of its own. The gate and the evaluation start an engine of their own in both cases."""

@@ -44,6 +44,7 @@ class Model:
 
     folder: Path
     config: PipelineConfig
+    new_tokens: int  # at most, over all sets
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -51,16 +52,20 @@ class Model:
 
     @cached_property
     def sampler(self) -> Sampler:
-        return Sampler(self.folder, self.tokenizer, self.config)
+        return Sampler(self.folder, self.tokenizer, self.config, self.new_tokens)
 
 
 def run(ctx: StageContext) -> StageResult:
     """Complete and score every problem of every set."""
-    model = Model(folder_of(ctx), ctx.config)
+    sets = plan_of(ctx.config)
+    rows = {one.name: rows_of(ctx, one.name) for one in sets}
+    # Of all sets, also of those that are taken over below: every model is then sampled by the same engine.
+    new_tokens = sum(len(rows[one.name]) * (1 + one.samples) * one.max_new_tokens for one in sets)
+    model = Model(folder_of(ctx), ctx.config, new_tokens)
     scores: dict[str, Any] = {}
     taken: list[str] = []
-    for one in plan_of(ctx.config):
-        scores[one.name], taken_over = evaluate_set(ctx, model, one)
+    for one in sets:
+        scores[one.name], taken_over = evaluate_set(ctx, model, one, rows[one.name])
         taken += [one.name] * taken_over
     engines = {name: found["engine"] for name, found in scores.items()}
     result = {**scores.pop(HELD_OUT), "sets": scores}
@@ -69,10 +74,17 @@ def run(ctx: StageContext) -> StageResult:
     return StageResult(metrics=result, effective_config={"rollout_engine": engines}, notes=notes)
 
 
-def evaluate_set(ctx: StageContext, model: Model, one: SetPlan) -> tuple[dict[str, Any], bool]:
+def rows_of(ctx: StageContext, name: str) -> list[dict[str, Any]]:
+    """The problems of one set."""
+    rows: list[dict[str, Any]] = pq.read_table(ctx.inputs["evaluation_sets"] / "sets" / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def evaluate_set(
+    ctx: StageContext, model: Model, one: SetPlan, rows: list[dict[str, Any]]
+) -> tuple[dict[str, Any], bool]:
     """(scores with their spec and the engine that wrote the completions, whether they were taken over) of one set."""
     config, sets = ctx.config, ctx.inputs["evaluation_sets"]
-    rows = pq.read_table(sets / "sets" / f"{one.name}.parquet").to_pylist()
     overlap = {row["id"]: row for row in read_rows(sets / "overlap" / f"{one.name}.jsonl")}
     spec = make_spec(
         rows,

@@ -46,7 +46,7 @@ def run(ctx: StageContext) -> StageResult:
         "taught_tokens": spread(completion_lengths(tokenizer, config, traces)),
         "tags_lost_in_decode": lost_in_decode(tokenizer, config),
     }
-    sampler = Sampler(folder, tokenizer, config)
+    sampler = Sampler(folder, tokenizer, config, len(rows) * group * config.grpo.max_completion_length)
     plan = looks(len(rows), group) if config.gate.early_stop and not ctx.options.get("whole") else [len(rows)]
     groups: list[list[Rollout]] = []
     measured: dict[str, Any] = {}

@@ -35,7 +35,8 @@ def run(ctx: StageContext) -> StageResult:
     measured = saved_rows(ctx, [row["id"] for row in problems])
     if measured:
         ctx.log(f"{len(measured)} of {len(problems)} prompts were measured before the stage was stopped")
-    sampler = Sampler(folder, tokenizer, config) if len(measured) < len(problems) else None
+    left = (len(problems) - len(measured)) * settings.samples * config.grpo.max_completion_length
+    sampler = Sampler(folder, tokenizer, config, left) if left else None
     with (ctx.work_dir / PARTIAL).open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in measured)
         while sampler is not None and len(measured) < len(problems):

@@ -14,8 +14,12 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from pipeline_config.pipeline import PipelineConfig
+from tasks.preflight.shape import read_config, shape_of
+from tasks.sampling.choice import engine_pays, rows_that_fit
 from tasks.training.loading import compute_dtype, device_of, load_model
 
+CPU_ROWS = 64
+"""Completions sampled at once on a CPU, and by a model that is being trained, unless `evaluation.batch_size` says otherwise."""
 Progress = Callable[[int, int], None]
 
 
@@ -64,14 +68,28 @@ def rollout_settings(config: PipelineConfig, n: int, seed: int) -> SamplingSetti
 
 
 class Sampler:
-    """A loaded model that completes prompts given as token ids."""
+    """A loaded model that completes prompts given as token ids.
 
-    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerBase, config: PipelineConfig) -> None:
+    Args:
+        new_tokens: most tokens that will be sampled, all completions together. With `vllm.enabled: auto` an engine is started
+            only for so many that it pays (`tasks.sampling.choice`).
+    """
+
+    def __init__(
+        self, folder: Path, tokenizer: PreTrainedTokenizerBase, config: PipelineConfig, new_tokens: int
+    ) -> None:
         self.tokenizer, self.config = tokenizer, config
         self.device = device_of(config)
         self.engine: Any = None
         self.model: PreTrainedModel | None = None
-        if uses_vllm(config, self.device):
+        self.rows = config.evaluation.batch_size or CPU_ROWS
+        with_engine = uses_vllm(config, self.device)
+        if self.device.type == "cuda":
+            trusted = config.model.trust_remote_code
+            shape = shape_of(read_config(folder, trusted), trusted)
+            self.rows = config.evaluation.batch_size or rows_that_fit(shape, config, torch.cuda.mem_get_info()[0])
+            with_engine &= config.vllm.enabled == "on" or engine_pays(shape, self.rows, new_tokens)
+        if with_engine:
             from tasks.sampling.engine import start_engine
 
             self.engine = start_engine(folder, config)
@@ -84,6 +102,7 @@ class Sampler:
         sampler = cls.__new__(cls)
         sampler.tokenizer, sampler.config = tokenizer, config
         sampler.device, sampler.engine, sampler.model = model.device, None, model
+        sampler.rows = config.evaluation.batch_size or CPU_ROWS
         return sampler
 
     @property
@@ -126,7 +145,7 @@ class Sampler:
         # Prompts of like length together waste the least on padding.
         order = sorted((i for i in range(len(prompts)) for _ in range(settings.n)), key=lambda i: (len(prompts[i]), i))
         found: list[list[Completion]] = [[] for _ in prompts]
-        size = self.config.evaluation.batch_size
+        size = self.rows
         for start in range(0, len(order), size):
             batch = order[start : start + size]
             for i, completion in zip(batch, self._complete([prompts[i] for i in batch], generation), strict=True):

@@ -33,7 +33,7 @@ class Writer:
     name = "written"
     asked: ClassVar[list[tuple[int, SamplingSettings]]] = []
 
-    def __init__(self, folder: Path, tokenizer: Any, config: PipelineConfig) -> None:
+    def __init__(self, folder: Path, tokenizer: Any, config: PipelineConfig, new_tokens: int) -> None:
         pass
 
     def sample(self, prompts: Any, settings: SamplingSettings, progress: Any = None) -> list[list[Completion]]:
