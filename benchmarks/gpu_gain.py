@@ -1,0 +1,148 @@
+"""The naive recipe against gate + pass-rate band + refill on one GPU: what GRPO gains over its own SFT model, for the same rollouts.
+
+    python benchmarks/gpu_gain.py run --arm naive --seed 1 --home /tmp/gain     # six of these: two arms, three seeds
+    python benchmarks/gpu_gain.py collect --home /tmp/gain                      # writes benchmarks/gpu_gain.json
+
+Model SmolLM2-135M, problems "What is a + b?" on six levels: two or three terms up to 99, 999 or 9,999. `naive` is the recipe that was
+measured first: three epochs of SFT on traces of all levels, then GRPO on the level that SFT solves about half of (two terms to
+999), every group kept, no gate. `ours`: one epoch of SFT, as little as the gate lets pass (it asks for more where that is not enough), then
+GRPO on prompts of all levels that SFT sometimes solves, with dead groups refilled. Same model, problems, reward, batch and learning
+rate. A rollout is a sampled completion; those of the gate, of the pass rates and of refills count for `ours`, whose steps
+are so few that it never has more than `naive`. Held out: 1,000 problems of all levels (mixed), 1,000 of naive's level; greedy, strict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from artifacts.store import Store, open_store  # noqa: E402
+from pipeline_config.evaluation import HELD_OUT  # noqa: E402
+from tasks.promote.compare import answers_of, compare  # noqa: E402
+
+RESULT = ROOT / "benchmarks" / "gpu_gain.json"
+SETS = {HELD_OUT: "mixed", "level": "level"}
+
+
+def sums(*levels: tuple[int, int]) -> str:
+    """Generators of sums with so many terms up to so much, as YAML."""
+    one = "{{kind: generated, problem: sum, style: plain, trace: short, min_terms: {0}, max_terms: {0}, max_operand: {1}}}"
+    return "[" + ", ".join(one.format(terms, operand) for terms, operand in levels) + "]"
+
+
+LEVEL = (2, 999)
+LEVELS = tuple((terms, operand) for operand in (99, 999, 9999) for terms in (2, 3))
+COMMON = (
+    f"data.sft={sums(*LEVELS)}",
+    f"data.eval={sums(*LEVELS)}",
+    "data.sft_rows=2000",
+    "data.train_rows=6000",
+    "data.eval_rows=1000",
+    "evaluation.problems=1000",
+    f"evaluation.sets=[{{name: level, source: {sums(LEVEL)[1:-1]}, problems: 1000}}]",
+    "evaluation.baseline=false",
+    "grpo.per_device_train_batch_size=64",
+    "grpo.gradient_accumulation_steps=4",
+    "grpo.learning_rate=1e-5",
+    "grpo.warmup_steps=10",
+    "grpo.rewards.format_weight=0.1",
+    "grpo.watchdog=warn",
+    "grpo.checkpoint_choice.enabled=false",
+)
+ARMS = {
+    "naive": (
+        f"data.train={sums(LEVEL)}",
+        "sft.num_train_epochs=3",
+        "gate.enabled=false",
+        "pass_rates.enabled=off",
+        "grpo.max_refills=0",
+        "grpo.max_steps=176",
+    ),
+    "ours": (
+        f"data.train={sums(*LEVELS)}",
+        "sft.num_train_epochs=1",
+        "pass_rates.enabled=on",
+        "pass_rates.max_prompts=1536",
+        "grpo.max_refills=2",
+        "grpo.max_steps=110",
+    ),
+}
+
+
+def command(arm: str, seed: int, home: Path, more: list[str]) -> list[str]:
+    """The command line of one run."""
+    sets = [*COMMON, *ARMS[arm], f"seed={seed}", f"run.home={home / f'{arm}-{seed}'}", *more]
+    chain = [sys.executable, "-m", "flows.cli", "run", "-p", "smollm2-135m-gpu", "--stop-after", "evaluate_grpo"]
+    return [*chain, *(part for text in sets for part in ("--set", text))]
+
+
+def measured(store: Store) -> dict[str, Any]:
+    """What one run says: accuracy of both models on both sets, paired, and every rollout that it cost."""
+    newest = {m.stage: m for m in sorted(store.list(), key=lambda m: m.finished_at)}
+    found: dict[str, Any] = {}
+    for name, label in SETS.items():
+        before, after = (answers_of(store, newest[stage], name) for stage in ("evaluate_sft", "evaluate_grpo"))
+        if before is None or after is None:
+            raise SystemExit(f"{store}: the set {name} was not evaluated")
+        pair = asdict(compare(before, after, 0.05))
+        found[label] = {"sft": before.accuracy, "grpo": after.accuracy, **pair}
+    grpo, gate, rates = (newest.get(name) for name in ("grpo", "format_gate", "pass_rates"))
+    assert grpo is not None
+    groups = grpo.metrics["groups"]
+    rollouts = {
+        "training": grpo.metrics["completions"],
+        "refills": groups["extra_rollouts"],
+        "gate": gate.metrics["completions"] if gate else 0,
+        "pass_rates": rates.metrics["prompts"] * rates.metrics["samples"] if rates else 0,
+    }
+    return {
+        **found,
+        "rollouts": {**rollouts, "all": sum(rollouts.values())},
+        "live_groups": groups["groups_live"] / groups["groups_used"],
+        "sft_steps": sum(m.metrics["steps"] for m in store.list() if m.stage.startswith("sft")),
+        "grpo_steps": grpo.metrics["steps"],
+        "resumed_from_step": grpo.resumed_from_step,
+        "stage_seconds": {name: round(m.duration_s, 1) for name, m in newest.items()},
+    }
+
+
+def collect(home: Path) -> dict[str, Any]:
+    """All runs below `home`, by arm and seed, with the mean gain of each arm."""
+    runs: dict[str, dict[str, Any]] = {}
+    for folder in sorted(home.iterdir()):
+        arm, _, seed = folder.name.partition("-")
+        if arm in ARMS and (folder / "store").is_dir():
+            runs.setdefault(arm, {})[seed] = measured(open_store(str(folder / "store")))
+    mean = {
+        arm: {label: sum(run[label]["gain"] for run in of.values()) / len(of) for label in SETS.values()}
+        for arm, of in runs.items()
+    }
+    return {"settings": {"common": COMMON, **ARMS}, "mean_gain": mean, "runs": runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "collect"))
+    parser.add_argument("--arm", choices=sorted(ARMS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], dest="more", help="a further setting, for trying it out")
+    parser.add_argument("--result", type=Path, default=RESULT)
+    arguments = parser.parse_args()
+    if arguments.what == "run":
+        sys.exit(subprocess.call(command(arguments.arm, arguments.seed, arguments.home, arguments.more), cwd=ROOT))
+    found = collect(arguments.home)
+    arguments.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found["mean_gain"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
