@@ -1,4 +1,5 @@
-"""Cancelling a run that has no worker: one started from the command line, or whose worker was killed."""
+"""Cancelling: a run without a worker (started from the command line, or its worker was killed) sees itself that it is to
+end, and one with a worker ends as `Cancelled` at once instead of waiting for its worker to say so."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ import httpx
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException, TerminationSignal
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, State
 
-EVERY_S = 15.0
-PATIENCE = 5
-"""Times in a row that a run is seen as `Cancelling` before it ends itself, 60 to 75 s: a worker that lives polls every 10 s and
-kills 30 s after its SIGTERM."""
-
+EVERY_S = 2.0
+PATIENCE = 2
+"""Times in a row that a run is seen as `Cancelling` before it ends itself: 2 to 4 s, after which a worker that hears of it has
+sent its own SIGTERM. With the largest `run.grace_s` nothing of the run is alive after 30 s."""
+LAST_LOOK_S = 3.0
 
 Result = TypeVar("Result")
 
@@ -33,19 +35,35 @@ def cancellable(work: Callable[[], Result], every_s: float = EVERY_S, patience: 
     """
     asked, done = threading.Event(), threading.Event()
     context = FlowRunContext.get()
-    if context is not None and context.flow_run is not None:
-        run_id = context.flow_run.id
+    run_id = context.flow_run.id if context is not None and context.flow_run is not None else None
+    if run_id is not None:
         # In a copy of the context: it holds which server is ours.
         arguments = (_watch, run_id, asked, done, every_s, patience)
         threading.Thread(target=copy_context().run, args=arguments, name="cancellation", daemon=True).start()
     try:
         return work()
     except TerminationSignal:
-        if not asked.is_set():
+        if asked.is_set():
+            return Cancelled(message="cancelled without a worker: the run saw it itself")
+        if run_id is None or not _is_cancelling(run_id):
             raise
-        return Cancelled(message="cancelled without a worker: the run saw it itself")
+        # Raised on, the flow would end as crashed, or stay Cancelling until its worker has loaded it once more for its hooks.
+        return Cancelled(message="cancelled; what is finished is stored, and the next run goes on from there")
     finally:
         done.set()
+
+
+def _is_cancelling(run_id: UUID) -> bool:
+    """Whether the run that got SIGTERM is being cancelled; False when the server does not say so soon."""
+    try:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True, httpx_settings={"timeout": LAST_LOOK_S}) as client,
+        ):
+            state = client.read_flow_run(run_id).state
+    except (httpx.HTTPError, PrefectException, OSError):
+        return False
+    return state is not None and state.is_cancelling()
 
 
 def _watch(run_id: UUID, asked: threading.Event, done: threading.Event, every_s: float, patience: int) -> None:

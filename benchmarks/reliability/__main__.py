@@ -2,6 +2,7 @@
 
     python -m benchmarks.reliability --kinds 4-damage 6-hostile --budget-minutes 8
     python -m benchmarks.reliability --kinds 1-kills --stages sft grpo --moments 10
+    python -m benchmarks.reliability --kinds 1-kills 2-cancel --moments 10 --lanes 3
     python -m benchmarks.reliability --render
 
 Results accumulate in benchmarks/reliability.json. Some trials mount a small tmpfs and need root.
@@ -10,7 +11,11 @@ Results accumulate in benchmarks/reliability.json. Some trials mount a small tmp
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -18,11 +23,14 @@ from pathlib import Path
 
 from benchmarks.reliability.areas import AREAS
 from benchmarks.reliability.lab import Lab
+from benchmarks.reliability.prefect_server import PORT
 from benchmarks.reliability.render import write_page
 from benchmarks.reliability.results import FILE, Results
 
 
 def main() -> None:
+    # As Ctrl-C: servers, workers and mounts are cleared away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=sorted(AREAS), default=sorted(AREAS), metavar="KIND")
     parser.add_argument("--only", default="", help="only trials whose key contains this text")
@@ -33,26 +41,62 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=FILE)
     parser.add_argument("--again", action="store_true", help="repeat trials that are known already")
     parser.add_argument("--keep", action="store_true", help="keep the trials' folders")
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        default=1,
+        help="trials side by side, each lane with homes, a server and a worker of its own",
+    )
+    parser.add_argument("--lane", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--render", action="store_true", help="only write the page")
     arguments = parser.parse_args()
-    results = Results(arguments.results)
-    if not arguments.render:
-        run_missing(arguments, results)
-    print(write_page(results))
+    if arguments.lanes > 1 and arguments.lane is None:
+        in_lanes(arguments)
+    elif not arguments.render:
+        run_missing(arguments, Results(arguments.results))
+    if arguments.lane is None:
+        print(write_page(Results(arguments.results)))
+
+
+def in_lanes(arguments: argparse.Namespace) -> None:
+    """This program several times at once. What waits in one lane costs the others nothing; what computes slows them down."""
+    lab = prepared(arguments.home.resolve())
+    lanes = []
+    try:
+        for number in range(arguments.lanes):
+            home = lab.folder / f"lane-{number}"
+            if not (home / "base.done").exists():
+                home.mkdir(exist_ok=True)
+                subprocess.run(["cp", "-al", str(lab.base), str(lab.folder / "base.done"), str(home)], check=True)
+            command = [sys.executable, "-m", "benchmarks.reliability", *sys.argv[1:], "--lane", str(number)]
+            env = {**os.environ, "RELIABILITY_PORT": str(PORT + number)}
+            lanes.append(subprocess.Popen([*command, "--home", str(home)], env=env))
+        for lane in lanes:
+            lane.wait()
+    finally:
+        for lane in lanes:
+            lane.terminate()
+            lane.wait()
+
+
+def prepared(home: Path) -> Lab:
+    lab = Lab(home)
+    lab.folder.mkdir(parents=True, exist_ok=True)
+    lab.prepare()
+    return lab
 
 
 def run_missing(arguments: argparse.Namespace, results: Results) -> None:
     deadline = time.monotonic() + arguments.budget_minutes * 60
-    lab = Lab(arguments.home.resolve())
-    lab.folder.mkdir(parents=True, exist_ok=True)
-    lab.prepare()
+    lab = prepared(arguments.home.resolve())
     for kind in arguments.kinds:
         area = AREAS[kind]
         # All stages at one moment before the next moment: a small budget then covers all of them.
         missing = [
             trial
-            for trial in sorted(area.trials(arguments.moments), key=lambda trial: trial.moment)
-            if (arguments.again or not results.done(trial))
+            for number, trial in enumerate(sorted(area.trials(arguments.moments), key=lambda trial: trial.moment))
+            if (arguments.lane is None or number % arguments.lanes == arguments.lane)
+            and (arguments.again or not results.done(trial))
             and arguments.only in trial.key
             and (not arguments.stages or trial.stage in arguments.stages)
         ]

@@ -19,8 +19,20 @@ from benchmarks.reliability.prefect_server import HTTP, ensure, start_run, start
 from benchmarks.reliability.results import Trial
 
 KIND = "1-kills"
-# One stage for each kind of stage process; the others share its code. The order is that of interest.
-STAGES = ("sft", "grpo", "evaluate_grpo", "export", "format_gate", "dataset", "preflight", "model")
+# All but two of the three evaluations, which share their code. The order is that of interest.
+STAGES = (
+    "sft",
+    "grpo",
+    "evaluate_grpo",
+    "export",
+    "format_gate",
+    "pass_rates",
+    "dataset",
+    "preflight",
+    "evaluation_sets",
+    "selection",
+    "model",
+)
 SIGNALS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 WHO = ("trainer", "supervisor", "flow", "worker", "server", "worker and flow")
 RESTART = "server restart"

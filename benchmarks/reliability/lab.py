@@ -38,6 +38,10 @@ SETS = (
     "gate.min_format_rate=0",
     "gate.max_truncation_rate=1",
     "gate.max_dead_groups=1",
+    "pass_rates.enabled=on",
+    "pass_rates.low=0",
+    "pass_rates.high=1",
+    "pass_rates.min_kept=16",
     "grpo.max_steps=6",
     "grpo.save_steps=1",
     "grpo.num_generations=4",
@@ -183,12 +187,9 @@ def latest(home: Path, stage: str) -> Manifest | None:
 
 def losses(home: Path, until: str) -> list[str]:
     """What the stages before `until` had stored and is now missing or damaged; and anything stored that is not whole."""
-    found = []
     opened = store(home)
     stored = {manifest.stage: manifest for manifest in opened.list()}
-    for stage in NAMES[: NAMES.index(until)] if until else ():
-        if stage not in stored:
-            found.append(f"{stage} is gone")
+    found = [f"{stage} is gone" for stage in (NAMES[: NAMES.index(until)] if until else ()) if stage not in stored]
     for manifest in opened.list():
         found += [f"{manifest.stage}: {problem}" for problem in opened.verify(manifest, deep=True)]
     return found

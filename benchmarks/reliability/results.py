@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,8 +55,18 @@ class Results:
 
     def add(self, trial: Trial, outcome: dict[str, Any]) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        self.trials = self._read()  # another invocation may have added to it
-        self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, "revision": git_revision(), **outcome}
-        part = self.path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps([self.trials[key] for key in sorted(self.trials)], indent=1) + "\n", "utf-8")
-        os.replace(part, self.path)
+        with self._alone():
+            self.trials = self._read()  # another lane may have added to it
+            self.trials[trial.key] = {"key": trial.key, **vars(trial), "at": at, "revision": git_revision(), **outcome}
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps([self.trials[key] for key in sorted(self.trials)], indent=1) + "\n", "utf-8")
+            os.replace(part, self.path)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        folder = os.open(self.path.resolve().parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)

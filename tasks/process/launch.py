@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -99,7 +101,9 @@ def run_supervised(
             proc.wind_down(link.stage_pid, link.members, min(grace_s, orphan_grace_s))
             ended_by = "supervisor_lost"
     except BaseException as error:
-        link.stop(f"interrupted by {type(error).__name__}", grace_s)
+        # Asked to end twice (a run and its worker both see that it is cancelled), it still gets its time to save.
+        with nullcontext() if isinstance(error, Exception) else ignored(signal.SIGTERM):
+            link.stop(f"interrupted by {type(error).__name__}", grace_s)
         raise
     finally:
         link.finish()
@@ -109,6 +113,20 @@ def run_supervised(
     if ended_by == "itself" and code in (128 + signal.SIGTERM, 128 + signal.SIGINT):
         ended_by = "interrupt"
     return ProcessResult(code, number if by_signal else None, link.sink.tail, time.monotonic() - started, ended_by)
+
+
+@contextmanager
+def ignored(signum: int) -> Iterator[None]:
+    """Within this block the signal does nothing; in another thread than the main one, where it would not arrive, no change."""
+    before = signal.getsignal(signum)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    signal.signal(signum, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signum, before)
 
 
 def _follow(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -251,6 +253,23 @@ def test_a_run_without_a_worker_sees_that_it_is_cancelled(client: SyncPrefectCli
     state = waits(return_state=True)
     assert state.is_cancelled() and "without a worker" in (state.message or "")
     assert seen == ["cleared up"] and time.monotonic() - began < 20
+
+
+def test_a_run_that_its_worker_cancels_ends_as_cancelled_by_itself(client: SyncPrefectClient) -> None:
+    @flow(name="grpo-pipeline")
+    def waits() -> Any:
+        run = FlowRunContext.get()
+        assert run is not None and run.flow_run is not None
+
+        def work() -> None:
+            client.set_flow_run_state(run.flow_run.id, State(type=StateType.CANCELLING))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+
+        return cancellable(work, every_s=60)
+
+    state = waits(return_state=True)
+    assert state.is_cancelled() and "the next run goes on" in (state.message or "")
 
 
 def test_work_that_ends_is_returned_and_no_thread_is_left() -> None:

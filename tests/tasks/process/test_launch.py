@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -160,6 +161,44 @@ def test_keyboard_interrupt_ends_the_stage_and_is_raised(run, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         run(code, on_poll=poll)
     assert "interrupted by KeyboardInterrupt" in (tmp_path / "stage.log").read_text()
+
+
+def test_a_second_request_to_end_does_not_cost_the_time_to_save(run, tmp_path: Path) -> None:
+    """A cancelled run and its worker may both send SIGTERM; the second one comes while the stage saves."""
+    code = (
+        "import signal, sys, time\n"
+        "def save(*_):\n"
+        "    print('saving')\n"
+        "    time.sleep(0.3)\n"
+        "    print('saved')\n"
+        "    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        f"open({str(tmp_path / 'up')!r}, 'w')\n"
+        "time.sleep(60)"
+    )
+
+    def poll() -> None:
+        if (tmp_path / "up").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def again(line: str) -> None:
+        if line == "saving":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    class Terminated(BaseException):
+        pass
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        with pytest.raises(Terminated):
+            run(code, on_poll=poll, on_line=again, grace_s=10.0)
+        assert signal.getsignal(signal.SIGTERM) is terminate
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (tmp_path / "stage.log").read_text().splitlines()[-2:] == ["saving", "saved"]
 
 
 def test_fifty_megabytes_of_lines(run, tmp_path: Path) -> None:
