@@ -19,10 +19,13 @@ import prefect
 from prefect.logging.handlers import APILogHandler
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
+from artifacts.locks import file_lock
 from tasks.errors import Retryable, StoreError
 from tasks.stage import ROOT
 
 START_S = 180.0
+START_LOCK = "grpo-pipeline-server.lock"
+"""In Prefect's home folder."""
 
 
 @contextmanager
@@ -39,33 +42,17 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[bool]
         yield False
         return
     _make_home(PREFECT_HOME.value())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     log_file.parent.mkdir(parents=True, exist_ok=True)
     watched, held = os.pipe()
-    supervisor = [sys.executable, "-m", "tasks.process.supervisor", "--grace", "3", "--parent-fd", str(watched)]
     try:
-        with log_file.open("wb") as output:
-            process = subprocess.Popen(
-                [*supervisor, "--", *_uvicorn(port)],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
-                    "PREFECT_UI_ENABLED": "0",
-                    "PREFECT__SERVER_EPHEMERAL": "1",
-                    "PREFECT__SERVER_FINAL": "1",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[watched],
-                start_new_session=True,
-            )
-        os.close(watched)
-        url = f"http://127.0.0.1:{port}/api"
-        log("starting a local Prefect server for this run (set PREFECT_API_URL to use your own)")
-        _wait(url, process, log_file)
+        # One at a time: servers that start together on a new or an older database would migrate it together, and fail.
+        with file_lock(PREFECT_HOME.value() / START_LOCK, on_wait=log):
+            log("starting a local Prefect server for this run (set PREFECT_API_URL to use your own)")
+            port = _free_port()
+            url = f"http://127.0.0.1:{port}/api"
+            process = _start(port, log_file, watched)
+            os.close(watched)
+            _wait(url, process, log_file)
         with temporary_settings({PREFECT_API_URL: url}):
             try:
                 yield True
@@ -75,6 +62,36 @@ def prefect_server(log_file: Path, log: Callable[[str], None]) -> Iterator[bool]
         process.terminate()
     finally:
         os.close(held)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(port: int, log_file: Path, watched: int) -> subprocess.Popen[bytes]:
+    """The server under a supervisor that ends it once nobody holds the other end of the pipe `watched`."""
+    supervisor = [sys.executable, "-m", "tasks.process.supervisor", "--grace", "3", "--parent-fd", str(watched)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+        "PREFECT_UI_ENABLED": "0",
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+    }
+    # How long a connection waits for another server of this database; Prefect's own 10 s are too short for a busy machine.
+    environment.setdefault("PREFECT_SERVER_DATABASE_TIMEOUT", "60")
+    with log_file.open("wb") as output:
+        return subprocess.Popen(
+            [*supervisor, "--", *_uvicorn(port)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[watched],
+            start_new_session=True,
+        )
 
 
 def _make_home(home: Path) -> None:
