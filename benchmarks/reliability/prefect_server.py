@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,11 +76,15 @@ def deploy(lab: Lab) -> str:
 def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequence[str] = ()) -> str:
     """Create a flow run of the deployment and return its id."""
     parameters = {"profile": "tiny", "overrides": [f"run.home={home}", *SETS, *sets], "stop_after": stop_after}
-    answer = HTTP.post(
-        f"{lab.api}/deployments/{deployment}/create_flow_run",
-        json={"parameters": parameters, "state": {"type": "SCHEDULED"}},
-        timeout=30,
-    )
+    for _ in range(5):
+        answer = HTTP.post(
+            f"{lab.api}/deployments/{deployment}/create_flow_run",
+            json={"parameters": parameters, "state": {"type": "SCHEDULED"}},
+            timeout=30,
+        )
+        if answer.status_code != 503:  # SQLite was busy; Prefect's own clients ask again too
+            break
+        time.sleep(1)
     return str(answer.raise_for_status().json()["id"])
 
 

@@ -1,0 +1,1 @@
+"""6. Input made to do harm, and where secrets end up."""
