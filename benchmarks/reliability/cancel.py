@@ -13,15 +13,16 @@ from benchmarks.reliability.results import Trial
 
 KIND = "2-cancel"
 WITHIN_S = 30.0
+BY_WORKER, ALONE = "prefect flow-run cancel", "prefect flow-run cancel, of a run without a worker"
 
 
 def trials(moments: int) -> list[Trial]:
-    return [Trial(KIND, "prefect flow-run cancel", stage, n) for n in range(moments) for stage in STAGES]
+    return [Trial(KIND, fault, stage, n) for n in range(moments) for stage in STAGES for fault in (BY_WORKER, ALONE)]
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:
     ensure(lab)
-    running = Running(lab, lab.home(trial.key, trial.stage), trial)
+    running = Running(lab, lab.home(trial.key, trial.stage), trial, worker=trial.fault == BY_WORKER)
     asked = lab.call(prefect("flow-run", "cancel", running.run_id))
     # The command itself takes seconds to start; what counts is what comes after it.
     outcome = running.see_through(time.monotonic())

@@ -15,7 +15,15 @@ import psutil
 from artifacts.locks import lock_holder
 from benchmarks.reliability.area import Area
 from benchmarks.reliability.lab import Lab, below, compare, end, error_line, latest, losses, short, wait_for
-from benchmarks.reliability.prefect_server import HTTP, ensure, start_run, start_server, state_of, with_worker
+from benchmarks.reliability.prefect_server import (
+    HTTP,
+    ensure,
+    newest_run,
+    start_run,
+    start_server,
+    state_of,
+    with_worker,
+)
 from benchmarks.reliability.results import Trial
 
 KIND = "1-kills"
@@ -67,14 +75,19 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
 
 class Running:
-    """A flow run of the deployment that is at a random moment of the stage under test."""
+    """A flow run that is at a random moment of the stage under test: of the deployment by the worker, or (`worker=False`) of
+    the command line, which no worker knows of."""
 
-    def __init__(self, lab: Lab, home: Path, trial: Trial) -> None:
+    def __init__(self, lab: Lab, home: Path, trial: Trial, worker: bool = True) -> None:
         self.lab, self.home, self.trial = lab, home, trial
-        self.run_id = start_run(lab, lab.deployment, home, trial.stage)
+        self.run_id = start_run(lab, lab.deployment, home, trial.stage) if worker else ""
+        if not worker:
+            lab.start(lab.command(home, "--stop-after", trial.stage), home / "first.log")
         self.stage_pid = 0
-        if wait_for(self._stage_process, 240, 0.05) is None:
+        if wait_for(self._stage_process, 240, 0.1) is None:
             raise RuntimeError(f"the stage did not start: {state_of(lab, self.run_id)}")
+        if not worker:
+            self.run_id = newest_run(lab, home)
         self.supervisor = psutil.Process(self.stage_pid).ppid()
         self.flow = psutil.Process(self.supervisor).ppid()
         base = latest(lab.base, trial.stage)

@@ -88,6 +88,13 @@ def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequ
     return str(answer.raise_for_status().json()["id"])
 
 
+def newest_run(lab: Lab, home: Path) -> str:
+    """Id of the flow run that the command line has started for this home."""
+    found = HTTP.post(f"{lab.api}/flow_runs/filter", json={"sort": "START_TIME_DESC", "limit": 10}).raise_for_status()
+    runs = [run for run in found.json() if run["parameters"].get("config", {}).get("run", {}).get("home") == str(home)]
+    return str(runs[0]["id"])
+
+
 def state_of(lab: Lab, run_id: str) -> dict[str, Any]:
     """Type, name and message of a flow run's state; empty while the server does not answer."""
     try:
