@@ -206,6 +206,32 @@ def compare(lab: Lab, home: Path, stage: str) -> dict[str, Any]:
     return {"files": len(results), "differ": differ, "resumed_from_step": mine.resumed_from_step}
 
 
+def during(
+    lab: Lab,
+    home: Path,
+    stage: str,
+    act: Callable[[], object],
+    sets: list[str],
+    env: dict[str, str] | None,
+    mark: str = "progress.json",
+) -> Ended:
+    """Run to the end of a stage, and `act` once `mark` is in its work directory (result.json: only storing is left)."""
+    process_seen = threading.Event()
+
+    def watch() -> None:
+        if wait_for(lambda: list((home / "work").glob(f"{stage}-*/{mark}")), 350, 0.01) is not None:
+            act()
+            process_seen.set()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    ended = lab.run(home, "--stop-after", stage, sets=sets, env=env)
+    thread.join()
+    if not process_seen.is_set():
+        raise RuntimeError(f"the stage was never seen: {ended.tail()}")
+    return ended
+
+
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Change a file without touching the other hard links to it."""
     data = path.read_bytes()

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
-import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from artifacts.store import open_store
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.lab import (
-    RESULT_FILES,
-    Ended,
-    Lab,
-    error_line,
-    latest,
-    losses,
-    said,
-    wait_for,
-)
-from benchmarks.reliability.prefect_server import HTTP, with_server
-from benchmarks.reliability.proxy import Proxy
+from benchmarks.reliability.lab import Ended, Lab, during, error_line, latest, losses, said
+from benchmarks.reliability.object_store import on_s3
+from benchmarks.reliability.prefect_server import with_server
 from benchmarks.reliability.results import Trial
-from tasks.chain import NAMES
 
 KIND = "3-storage"
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIARELIABILITY", "AWS_SECRET_ACCESS_KEY": "not-a-real-secret", "AWS_REGION": "us-east-1"}
 OUTAGE_S = 60.0
 
 
@@ -54,6 +38,20 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
 
 def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+
+@contextmanager
+def read_only(store: Path) -> Iterator[None]:
+    """Every folder of the store but the locks, which a run holds open and which would keep the mount busy."""
+    folders = [path for path in store.iterdir() if path.is_dir() and path.name != "locks"]
+    for folder in folders:
+        subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+        remount(folder, "bind,ro")
+    try:
+        yield
+    finally:
+        for folder in folders:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def free_mb(folder: Path) -> float:
@@ -126,11 +124,12 @@ def read_only_from_the_start(lab: Lab, home: Path, stage: str) -> dict[str, Any]
 
 
 def read_only_meanwhile(lab: Lab, home: Path, stage: str) -> dict[str, Any]:
-    with small_disk(home / "store", "64m"):
-        ended = during(lab, home, stage, lambda: remount(home / "store", "ro"), ["run.min_free_gb=0"], None)
-        lost = [] if ended.code == 13 else [f"exit code {ended.code} instead of 13: {error_line(ended)}"]
-        remount(home / "store", "rw")
-        return outcome(home, stage, ended, *only_stored(lab, home, stage, lost))
+    with ExitStack() as stack:
+        ended = during(
+            lab, home, stage, lambda: stack.enter_context(read_only(home / "store")), ["run.min_free_gb=0"], None
+        )
+    lost = [] if ended.code == 13 else [f"exit code {ended.code} instead of 13: {error_line(ended)}"]
+    return outcome(home, stage, ended, *only_stored(lab, home, stage, lost))
 
 
 def only_stored(lab: Lab, home: Path, stage: str, lost: list[str]) -> tuple[Ended, list[str], str]:
@@ -140,133 +139,6 @@ def only_stored(lab: Lab, home: Path, stage: str, lost: list[str]) -> tuple[Ende
     if made is not None and made.attempt != 1:
         lost = [*lost, f"the stage ran {made.attempt} times"]
     return again, lost, "run again: what was finished was only stored, not made again"
-
-
-def during(
-    lab: Lab,
-    home: Path,
-    stage: str,
-    act: Callable[[], None],
-    sets: list[str],
-    env: dict[str, str] | None,
-    mark: str = "progress.json",
-) -> Ended:
-    """Run to the end of a stage, and `act` once `mark` is in its work directory (result.json: only storing is left)."""
-    process_seen = threading.Event()
-
-    def watch() -> None:
-        if wait_for(lambda: list((home / "work").glob(f"{stage}-*/{mark}")), 350, 0.01) is not None:
-            act()
-            process_seen.set()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    ended = lab.run(home, "--stop-after", stage, sets=sets, env=env)
-    thread.join()
-    if not process_seen.is_set():
-        raise RuntimeError(f"the stage was never seen: {ended.tail()}")
-    return ended
-
-
-# Object store --------------------------------------------------------------------------------------------------------
-
-
-def on_s3(mode: str, seconds: float, *, download: bool = False) -> Callable[[Lab, Path, str], dict[str, Any]]:
-    """The store is a bucket behind a proxy, which misbehaves for `seconds` from the end of the stage's process (or, with
-    `download`, the start of the run) on."""
-
-    def carry_out(lab: Lab, home: Path, stage: str) -> dict[str, Any]:
-        from moto.server import ThreadedMotoServer
-
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        proxy = Proxy(("127.0.0.1", server.get_host_and_port()[1]))
-        try:
-            return through(lab, home, stage, proxy, f"http://127.0.0.1:{server.get_host_and_port()[1]}")
-        finally:
-            proxy.close()
-            server.stop()
-
-    def through(lab: Lab, home: Path, stage: str, proxy: Proxy, direct: str) -> dict[str, Any]:
-        url = bucket_with(lab, stage, direct)
-        env = {**KEYS, "AWS_ENDPOINT_URL": proxy.url, "XDG_CACHE_HOME": str(home / "cache")}
-        sets = [f"run.store={url}", "run.retry_delay_s=10"]
-        began = [0.0]
-
-        def break_it() -> None:
-            began[0] = time.monotonic()
-            proxy.set(mode)
-            threading.Timer(seconds, proxy.set, ("pass",)).start()
-
-        if download:
-            # The inputs of the stage are fetched when it begins; everything before is only looked at.
-            proxy.mode = mode
-            threading.Timer(seconds, proxy.set, ("pass",)).start()
-            first = lab.run(home, "--stop-after", stage, sets=sets, env=env, timeout=900)
-        else:
-            first = during(lab, home, stage, break_it, sets, env, "result.json")
-        hits = proxy.hits
-        if not hits:
-            raise RuntimeError("the fault met no connection: nothing was tried")
-        proxy.set("pass")
-        again = lab.run(home, "--stop-after", stage, sets=sets, env=env) if first.code else None
-        opened = open_store(
-            url,
-            storage_options={
-                "endpoint_url": direct,
-                "key": KEYS["AWS_ACCESS_KEY_ID"],
-                "secret": KEYS["AWS_SECRET_ACCESS_KEY"],
-            },
-            cache=home / "check",
-        )
-        stored = {manifest.stage: manifest for manifest in opened.list()}
-        lost = [f"{name} is gone" for name in NAMES[: NAMES.index(stage) + 1] if name not in stored]
-        lost += [f"{name}: {text}" for name, one in stored.items() for text in opened.verify(one, deep=True)]
-        ended = again or first
-        lost += [f"exit code {ended.code}: {error_line(ended)}"] if ended.code else []
-        base = latest(lab.base, stage)
-        theirs = {entry.path: entry.sha256 for entry in base.files} if base else {}
-        mine = stored[stage].files if stage in stored else ()
-        differ = [e.path for e in mine if e.path.endswith(RESULT_FILES) and theirs.get(e.path) != e.sha256]
-        at, words = said(first)
-        how = (
-            "the run rode it out"
-            if first.code == 0
-            else f"exit code {first.code}; run again: stored (attempt {stored[stage].attempt if stage in stored else '-'})"
-        )
-        return {
-            "lost": lost,
-            "noticed_s": at,
-            "noticed": error_line(first) or words,
-            "went_on": how,
-            "faulty_connections": hits,
-            "first_exit_code": first.code,
-            "differ": differ,
-            "seconds": round(first.seconds, 1),
-        }
-
-    return carry_out
-
-
-def bucket_with(lab: Lab, stage: str, endpoint: str) -> str:
-    """A new bucket with what the stages before `stage` made."""
-    import s3fs
-
-    fs = s3fs.S3FileSystem(
-        key=KEYS["AWS_ACCESS_KEY_ID"],
-        secret=KEYS["AWS_SECRET_ACCESS_KEY"],
-        endpoint_url=endpoint,
-        client_kwargs={"region_name": "us-east-1"},
-        skip_instance_cache=True,
-    )
-    bucket = f"reliability-{uuid.uuid4().hex[:12]}"
-    HTTP.put(f"{endpoint}/{bucket}").raise_for_status()
-    for name in NAMES[: NAMES.index(stage)]:
-        for path in (lab.base / "store" / "artifacts" / name).rglob("*"):
-            if path.is_file() and path.name != "verified.json":
-                fs.put_file(str(path), f"{bucket}/store/{path.relative_to(lab.base / 'store').as_posix()}")
-    return f"s3://{bucket}/store"
 
 
 FAULTS: dict[str, Callable[[Lab, Path, str], dict[str, Any]]] = {
