@@ -76,9 +76,9 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
 class Running:
     """A flow run that is at a random moment of the stage under test: of the deployment by the worker, or (`worker=False`) of
-    the command line, which no worker knows of."""
+    the command line, which no worker knows of. `early_s`: what acts on it takes so long to start."""
 
-    def __init__(self, lab: Lab, home: Path, trial: Trial, worker: bool = True) -> None:
+    def __init__(self, lab: Lab, home: Path, trial: Trial, worker: bool = True, early_s: float = 0) -> None:
         self.lab, self.home, self.trial = lab, home, trial
         self.run_id = start_run(lab, lab.deployment, home, trial.stage) if worker else ""
         if not worker:
@@ -93,7 +93,8 @@ class Running:
         base = latest(lab.base, trial.stage)
         self.share = random.Random(trial.key).uniform(0.02, 0.98)
         began = time.monotonic()
-        wait_for(lambda: not psutil.pid_exists(self.stage_pid), self.share * (base.duration_s if base else 5), 0.02)
+        wait_s = self.share * (base.duration_s if base else 5) - early_s
+        wait_for(lambda: not psutil.pid_exists(self.stage_pid), wait_s, 0.02)
         self.moment_s = round(time.monotonic() - began, 2)
         # Later than the base run's stage took, on a machine that is quicker today: between two steps of the flow.
         self.stage_had_ended = not psutil.pid_exists(self.stage_pid)
