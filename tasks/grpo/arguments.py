@@ -13,6 +13,7 @@ from tasks.grpo.arithmetic import aligned_save_steps, checkpoints_kept
 from tasks.process.context import StageContext
 from tasks.sampling.sampler import uses_vllm
 from tasks.training.arguments import common_arguments
+from tasks.training.unsloth import in_use
 
 
 def grpo_arguments(ctx: StageContext, settings: GRPOSettings, device: torch.device, weights: list[float]) -> GRPOConfig:
@@ -58,6 +59,10 @@ def grpo_arguments(ctx: StageContext, settings: GRPOSettings, device: torch.devi
             vllm_enable_sleep_mode=config.vllm.sleep_mode,
             vllm_max_model_length=config.model.max_context,
             vllm_importance_sampling_correction=True,
+            # TRL decodes by its own tokenizer; an engine's text for every new token would only cost CPU time.
+            generation_kwargs={"detokenize": False}
+            if vllm and config.vllm.mode == "colocate" and not in_use()
+            else None,
             **held_out_arguments(settings),
         )
     except (TypeError, ValueError) as error:

@@ -28,8 +28,12 @@ from trl import GRPOTrainer
 from tasks.contract.grading import Grade
 from tasks.errors import ConfigError
 from tasks.grpo.ledger import Group, KnownPrompts, append_groups, group_of, read_groups, shares
+from tasks.grpo.one_pass import OnePassTrainer
+from tasks.training.unsloth import in_use
 
 Grader = Callable[[dict[str, Any]], list[Grade]]
+# Unsloth replaces the very methods that ours override.
+Base: Any = GRPOTrainer if in_use() else OnePassTrainer
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Draw:
     groups: list[Group]
 
 
-class LedgerTrainer(GRPOTrainer):  # type: ignore[misc]
+class LedgerTrainer(Base):  # type: ignore[misc]
     """See the module.
 
     Args:

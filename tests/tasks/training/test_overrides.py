@@ -109,3 +109,26 @@ def test_what_alters_nothing_is_written_down(ctx: StageContext) -> None:
     found = effective_config(used, {**used, "torch_empty_cache_steps": 250, "output_dir": "elsewhere"})
     assert found["changed_by_the_trainer"] == {"torch_empty_cache_steps": {"asked": None, "used": 250}}
     assert found["arguments"]["torch_empty_cache_steps"] == 250 and "output_dir" not in found["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend", "wanted"),
+    [
+        ([], "trl", {"detokenize": False}),
+        ([], "unsloth", None),
+        (["vllm.mode=server", "vllm.server_url=http://127.0.0.1:8000"], "trl", None),
+        (["vllm.enabled=off"], "trl", None),
+    ],
+)
+def test_only_the_colocated_engine_is_told_not_to_write_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], backend: str, wanted: dict[str, bool] | None
+) -> None:
+    import torch
+
+    from tasks.grpo import arguments
+
+    monkeypatch.setenv("GRPO_PIPELINE_BACKEND", backend)
+    monkeypatch.setattr(arguments, "uses_vllm", lambda config, device: config.vllm.enabled != "off")
+    ctx = StageContext(load_config("tiny", overrides=settings), {}, tmp_path)
+    made = arguments.grpo_arguments(ctx, ctx.config.grpo, torch.device("cpu"), [1.0])
+    assert made.generation_kwargs == wanted
