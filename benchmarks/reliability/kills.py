@@ -1,4 +1,8 @@
-"""1. kill -9 and SIGTERM of every process there is, at random moments of every stage, under a real server and worker."""
+"""1. kill -9 and SIGTERM of every process there is, at random moments of every stage, under a real server and worker.
+
+One trial is up to three moments on one home: a run that is interrupted, the next run interrupted again, and so on, and
+at the end a run that is left alone. A run that goes on by itself (its trainer was killed) is hit again as it goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,16 @@ import os
 import random
 import signal
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from artifacts.locks import lock_holder
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.lab import Lab, below, compare, end, error_line, latest, losses, short, wait_for
-from benchmarks.reliability.prefect_server import (
-    HTTP,
-    ensure,
-    newest_run,
-    start_run,
-    start_server,
-    state_of,
-    with_worker,
-)
+from benchmarks.reliability.lab import Lab, compare, end, error_line, latest, losses
+from benchmarks.reliability.prefect_server import ensure, start_server, with_worker
 from benchmarks.reliability.results import Trial
+from benchmarks.reliability.running import Running, StageWasDone
 
 KIND = "1-kills"
 # All but two of the three evaluations, which share their code. The order is that of interest.
@@ -44,177 +39,151 @@ STAGES = (
 SIGNALS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 WHO = ("trainer", "supervisor", "flow", "worker", "server", "worker and flow")
 RESTART = "server restart"
-GONE_S, DOWN_S, END_S = 10.0, 15.0, 300.0
-FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+ROUNDS = 3
+GOES_ON = {"kill -9 trainer", "kill -9 supervisor"}
+"""After these the flow tries the stage again."""
+ONCE = {"kill -9 worker", "SIGTERM worker", "kill -9 server", "SIGTERM server", RESTART}
+"""These stop nothing, so there is no next run to interrupt."""
+DOWN_S = 15.0
 
 
 def trials(moments: int) -> list[Trial]:
     faults = [*(f"{name} {who}" for who in WHO for name in SIGNALS), RESTART]
-    return [Trial(KIND, fault, stage, n) for n in range(moments) for stage in STAGES for fault in faults]
+    return [
+        Trial(KIND, fault, stage, n)
+        for n in range(moments)
+        for stage in STAGES
+        for fault in faults
+        if fault in ONCE or n < -(-moments // ROUNDS)
+    ]
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:
-    ensure(lab)
-    home = lab.home(trial.key, trial.stage)
-    running = Running(lab, home, trial)
-    fault = trial.fault
-    killed_at = time.monotonic()
+    if trial.fault in GOES_ON:
+        return hit_again_as_it_goes_on(lab, trial)
+    rounds = 1 if trial.fault in ONCE else ROUNDS
+    return interrupted_runs(lab, trial, lambda running: inflict(lab, trial.fault, running), rounds)
+
+
+def inflict(lab: Lab, fault: str, running: Running) -> float | None:
+    """Do it, and return when (monotonic); None when there was nothing left to do it to."""
+    now = time.monotonic()
     if fault == RESTART:
         end(lab.processes["server"])
         lab.processes["server"] = start_server(lab)
-    else:
-        number = next(SIGNALS[name] for name in SIGNALS if fault.startswith(name))
-        who = fault.removeprefix("kill -9 ").removeprefix("SIGTERM ")
-        for pid in running.pids(who):
-            os.kill(pid, number)
-        if who == "server":
-            lab.processes["server"].wait(timeout=60)
-            time.sleep(DOWN_S)
-            lab.processes["server"] = start_server(lab)
-    return running.see_through(killed_at)
+        return now
+    number = next(SIGNALS[name] for name in SIGNALS if fault.startswith(name))
+    who = fault.removeprefix("kill -9 ").removeprefix("SIGTERM ")
+    pids = running.pids(who)
+    for pid in pids:
+        os.kill(pid, number)
+    if who == "server":
+        lab.processes["server"].wait(timeout=60)
+        time.sleep(DOWN_S)
+        lab.processes["server"] = start_server(lab)
+    return now if pids else None
 
 
-class Running:
-    """A flow run that is at a random moment of the stage under test: of the deployment by the worker, or (`worker=False`) of
-    the command line, which no worker knows of. `early_s`: what acts on it takes so long to start."""
-
-    def __init__(self, lab: Lab, home: Path, trial: Trial, worker: bool = True, early_s: float = 0) -> None:
-        self.lab, self.home, self.trial = lab, home, trial
-        self.run_id = start_run(lab, lab.deployment, home, trial.stage) if worker else ""
-        if not worker:
-            lab.start(lab.command(home, "--stop-after", trial.stage), home / "first.log")
-        self.stage_pid = 0
-        if wait_for(self._stage_process, 240, 0.1) is None:
-            raise RuntimeError(f"the stage did not start: {state_of(lab, self.run_id)}")
-        if not worker:
-            self.run_id = newest_run(lab, home)
-        self.supervisor = psutil.Process(self.stage_pid).ppid()
-        self.flow = psutil.Process(self.supervisor).ppid()
-        base = latest(lab.base, trial.stage)
-        self.share = random.Random(trial.key).uniform(0.02, 0.98)
-        began = time.monotonic()
-        wait_s = self.share * (base.duration_s if base else 5) - early_s
-        wait_for(lambda: not psutil.pid_exists(self.stage_pid), wait_s, 0.02)
-        self.moment_s = round(time.monotonic() - began, 2)
-        # Later than the base run's stage took, on a machine that is quicker today: between two steps of the flow.
-        self.stage_had_ended = not psutil.pid_exists(self.stage_pid)
-
-    def _stage_process(self) -> bool:
-        mark = f"{self.home}/work/{self.trial.stage}-"
-        for process in psutil.process_iter():
-            try:
-                line = process.cmdline()
-            except psutil.Error:
-                continue
-            # The supervisor's command line holds the stage's.
-            if "tasks.process.stage_main" in line and line[-1].startswith(mark) and "--parent-fd" not in line:
-                self.stage_pid = process.pid
-                return True
-        return False
-
-    def pids(self, who: str) -> list[int]:
-        worker = self.lab.processes["worker"].pid
-        asked = {
-            "trainer": [self.stage_pid],
-            "supervisor": [self.supervisor],
-            "flow": [self.flow],
-            "worker": [worker],
-            "server": [self.lab.processes["server"].pid],
-            "worker and flow": [worker, self.flow],
-        }[who]
-        return [pid for pid in asked if psutil.pid_exists(pid)]
-
-    def _alive(self) -> list[int]:
-        found = [process.pid for process in below(self.home)]
-        return found + ([self.flow] if _works(self.flow) else [])
-
-    def _heard(self, killed_at: float) -> dict[str, Any]:
-        """The first line of the run's log in Prefect that tells of the fault, and when it came."""
-        began = datetime.now(UTC) - timedelta(seconds=time.monotonic() - killed_at)
-        asked = {"logs": {"flow_run_id": {"any_": [self.run_id]}}, "sort": "TIMESTAMP_ASC", "limit": 200}
-        lines = HTTP.post(f"{self.lab.api}/logs/filter", json=asked).json()
-        for line in lines:
-            after = (datetime.fromisoformat(line["timestamp"]) - began).total_seconds()
-            if after > 0 and any(word in line["message"] for word in WORDS):
-                return {"noticed_s": round(after, 1), "noticed": short(line["message"].splitlines()[0])}
-        return {"noticed_s": None, "noticed": "the run's log says nothing"}
-
-    def see_through(self, killed_at: float, gone_s: float = GONE_S) -> dict[str, Any]:
-        """Follow the run to its end, look for what is left, and run again if it did not complete by itself."""
-        lab, home, stage = self.lab, self.home, self.trial.stage
-        noticed: float | None = None
-        gone: float | None = None
-        state: dict[str, Any] = {}
-        flow_died_at: float | None = None
-        while time.monotonic() - killed_at < END_S:
-            now = time.monotonic() - killed_at
-            if flow_died_at is None and not _works(self.flow):
-                flow_died_at = now
-            if flow_died_at is not None and gone is None and not self._alive():
-                gone = now
-            state = state_of(lab, self.run_id) or state
-            if state.get("type") in FINAL and noticed is None:
-                noticed = round(now, 1)
-            # A dead worker's run is only ended by the automation, after 150 s: looked at once, for the first stage.
-            waits = stage == STAGES[0] and self.trial.moment == 0
-            if gone is not None and (noticed is not None or (now > gone + 3 and not waits)):
-                break
-            time.sleep(0.2)
-        lost = []
-        if gone is None:
-            left = self._alive()
-            lost.append(f"still alive after {END_S:.0f} s: {left}")
-        elif flow_died_at is not None and gone - flow_died_at > gone_s:
-            lost.append(f"the stage outlived the flow by {gone - flow_died_at:.1f} s")
-        held = [path.name for path in (home / "locks").glob("*.lock") if lock_holder(path)]
-        lost += [f"lock held: {name}" for name in held]
-        lost += losses(home, stage)
-        kept = [path.parent.name for path in (home / "work").glob(f"{stage}-*/checkpoints/*/complete.json")]
-        by_itself = state.get("type") == "COMPLETED"
-        outcome: dict[str, Any] = {
-            "share_of_stage": round(self.share, 2),
-            "moment_s": self.moment_s,
-            "stage_had_ended": self.stage_had_ended,
-            **self._heard(killed_at),
-            "ended_s": noticed,
-            "state": f"{state.get('name')}: {(str(state.get('message') or '').splitlines() or [''])[0][:160]}",
-            "gone_s": round(gone, 1) if gone is not None else None,
-            "outlived_flow_s": round(gone - flow_died_at, 1) if gone is not None and flow_died_at is not None else None,
-            "checkpoints_kept": len(kept),
-        }
-        if not by_itself:
-            ended = lab.run(home, "--stop-after", stage)
-            if ended.code:
-                lost.append(f"the next run failed: {error_line(ended)}")
-        result = compare(lab, home, stage)
-        step = result.get("resumed_from_step")
-        if kept and not by_itself and not step:
-            lost.append("a checkpoint was there and the next run did not resume")
-        who = "the run itself went on" if by_itself else "the next run went on"
-        outcome["went_on"] = f"{who}{f' from step {step}' if step else ''}"
-        outcome["by_itself"] = by_itself
-        outcome["same_result"] = result
-        return {"lost": lost, **outcome}
+def interrupted_runs(
+    lab: Lab,
+    trial: Trial,
+    act: Callable[[Running], float | None],
+    rounds: int,
+    worker: bool = True,
+    early_s: float = 0.0,
+) -> dict[str, Any]:
+    """One run after the other on one home, each interrupted by `act` at a random moment, and then one that is not."""
+    home = lab.home(trial.key, trial.stage)
+    dice = random.Random(trial.key)
+    lost: list[str] = []
+    done: list[dict[str, Any]] = []
+    newest = 0
+    while len(done) < rounds and not (done and done[-1]["by_itself"]):
+        ensure(lab)
+        try:
+            running = Running(lab, home, trial.stage, worker)
+        except StageWasDone:
+            break
+        moment = running.reach(dice.uniform(0.02, 0.98), early_s)
+        at = act(running)
+        # Without the worker, only the automation ends the run, after 150 s: waited for once.
+        waits = trial.stage == STAGES[0] and trial.moment == 0 and not done
+        wrong, seen = running.follow(at or time.monotonic(), waits)
+        lost += wrong + left_behind(home, trial.stage)
+        kept = newest_checkpoint(home, trial.stage)
+        if kept < newest and latest(home, trial.stage) is None:
+            lost.append(f"the newest checkpoint was of step {newest} and is of step {kept}")
+        newest = kept
+        if at is None:
+            break  # the stage was over earlier than in the uninterrupted run
+        done.append({**moment, **seen, "newest_checkpoint": kept})
+    if not done:
+        raise RuntimeError("the stage was over before its moment: nothing was tried")
+    return concluded(lab, home, trial, done, lost, newest)
 
 
-WORDS = (
-    "was killed",
-    "supervisor",
-    "interrupted",
-    "stopped",
-    "retry",
-    "crashed",
-    "Crashed",
-    "exception",
-    "status code",
-)
+def hit_again_as_it_goes_on(lab: Lab, trial: Trial) -> dict[str, Any]:
+    """One run, whose stage is killed at random moments of three attempts in a row."""
+    home = lab.home(trial.key, trial.stage)
+    dice = random.Random(trial.key)
+    ensure(lab)
+    running = Running(lab, home, trial.stage, sets=(f"run.retries={ROUNDS}",))
+    done: list[dict[str, Any]] = []
+    times: list[float] = []
+    while len(done) < ROUNDS:
+        moment = running.reach(dice.uniform(0.02, 0.98))
+        at = inflict(lab, trial.fault, running)
+        if at is None:
+            break
+        times.append(at)
+        kept = newest_checkpoint(home, trial.stage)
+        done.append({**moment, "ended_s": None, "gone_s": None, "by_itself": True, "newest_checkpoint": kept})
+        if len(done) < ROUNDS and not running.find_stage(60):
+            break
+    if not done:
+        raise RuntimeError("the stage was over before its moment: nothing was tried")
+    wrong, seen = running.follow(times[-1])
+    for one, at in zip(done, times, strict=True):
+        one |= running.heard(at)
+    done[-1] |= seen
+    newest = newest_checkpoint(home, trial.stage)
+    return concluded(lab, home, trial, done, wrong + left_behind(home, trial.stage), newest)
 
 
-def _works(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+def concluded(
+    lab: Lab, home: Path, trial: Trial, done: list[dict[str, Any]], lost: list[str], newest: int
+) -> dict[str, Any]:
+    """Run once more unless the last run completed, and compare with the uninterrupted run."""
+    by_itself = bool(done[-1]["by_itself"])
+    # Then the next run only stores it.
+    finished = any((home / "work").glob(f"{trial.stage}-*/finished.json"))
+    if not by_itself:
+        ended = lab.run(home, "--stop-after", trial.stage)
+        lost += [f"the next run failed: {error_line(ended)}"] if ended.code else []
+    result = compare(lab, home, trial.stage)
+    step = result.get("resumed_from_step")
+    if newest and not (by_itself or finished) and (step or 0) < newest:
+        lost.append(f"a checkpoint of step {newest} was there and the next run went on from {step}")
+    who = "the run itself went on" if by_itself else "the next run went on"
+    return {
+        "lost": sorted(set(lost)),
+        "rounds": done,
+        "noticed": done[0].get("noticed"),
+        "went_on": f"{who}{f' from step {step}' if step else ''}",
+        "by_itself": by_itself,
+        "same_result": result,
+    }
+
+
+def left_behind(home: Path, stage: str) -> list[str]:
+    held = [path.name for path in (home / "locks").glob("*.lock") if lock_holder(path)]
+    return [f"lock held: {name}" for name in held] + losses(home, stage)
+
+
+def newest_checkpoint(home: Path, stage: str) -> int:
+    """Step of the newest complete checkpoint in the stage's work directory; 0 for none."""
+    marks = (home / "work").glob(f"{stage}-*/checkpoints/*/complete.json")
+    return max((int(mark.parent.name.rpartition("-")[2]) for mark in marks), default=0)
 
 
 AREA = Area("Processes that die", trials, run, with_worker)

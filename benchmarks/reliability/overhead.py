@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.kills import FINAL
 from benchmarks.reliability.lab import SETS, Lab, record
 from benchmarks.reliability.prefect_server import HTTP, ensure, start_run, state_of, with_worker
 from benchmarks.reliability.results import Trial
+from benchmarks.reliability.running import FINAL
 
 KIND = "7-overhead"
 WAYS = (

@@ -7,10 +7,8 @@ import socket
 import threading
 
 PIECE = 65_536
-ANSWER_500 = (
-    b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/xml\r\nContent-Length: 92\r\nConnection: close\r\n\r\n"
-    + b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>".ljust(92)
-)
+HEAD_500 = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/xml\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+BODY_500 = b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
 
 
 class Proxy:
@@ -54,8 +52,11 @@ class Proxy:
                 return
             if self.mode == "500":
                 self.hits += 1
-                client.recv(PIECE)
-                client.sendall(ANSWER_500)
+                asked = client.recv(PIECE)
+                client.sendall(HEAD_500 % len(BODY_500) + (b"" if asked.startswith(b"HEAD") else BODY_500))
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(PIECE):  # closed with an upload unread, the answer would be lost with the connection
+                    pass
                 return
             if self.mode == "hang":
                 self.hits += 1

@@ -113,20 +113,21 @@ def kills_table(done: list[dict[str, Any]]) -> str:
         by_fault[item["fault"]].append(item)
     rows = []
     for fault, items in sorted(by_fault.items()):
+        moments = [moment for item in items for moment in item["rounds"]]
         counts = defaultdict(int)
         for item in items:
-            counts[item["stage"]] += 1
+            counts[item["stage"]] += len(item["rounds"])
         same = sum(1 for item in items if not item["same_result"]["differ"])
         alone = sum(1 for item in items if item["by_itself"])
         resumed = sum(1 for item in items if item["same_result"].get("resumed_from_step"))
         rows.append(
             [
                 fault,
-                f"{len(items)} ({', '.join(f'{stage} {count}' for stage, count in counts.items())})",
+                f"{len(moments)} ({', '.join(f'{stage} {count}' for stage, count in counts.items())})",
                 _lost(items),
-                _span(item["noticed_s"] for item in items),
-                _span(item["ended_s"] for item in items),
-                _span(item["gone_s"] for item in items),
+                _span(moment.get("noticed_s") for moment in moments),
+                _span(moment["ended_s"] for moment in moments),
+                _span(moment["gone_s"] for moment in moments),
                 f"{alone} by itself, {len(items) - alone} by the next run; {resumed} resumed from a checkpoint",
                 f"{same} of {len(items)}",
             ]
