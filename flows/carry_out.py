@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from artifacts.fingerprint import fingerprint
 from artifacts.manifest import Manifest
+from flows.patience import patiently
 from flows.record import RunRecord
 from flows.report import write_report
 from pipeline_config.pipeline import PipelineConfig
@@ -51,8 +52,12 @@ def carry_out(
         `run_id`, `report` (path) and `stages` (fingerprint by stage name).
     """
     store = store_of(config)
-    check_before_start(config, store)
-    selection = select(config, store, choice.start_from, choice.stop_after, choice.force, choice.resume_from)
+
+    def look() -> Selection:
+        check_before_start(config, store)
+        return select(config, store, choice.start_from, choice.stop_after, choice.force, choice.resume_from)
+
+    selection = patiently(look, config.run, warn)
     record = record or RunRecord.start(config, asdict(choice))
     log(f"run {record.run_id}, artifact store {store.url}")
     settings = Settings(config, store, record.run_id, log=log, warn=warn)

@@ -71,13 +71,17 @@ def run(
     with user_errors():
         config = configured(profile, files, sets)
         # A selection that cannot work should not wait for Prefect to start.
-        store, selection = _selection(config, start_from, stop_after, force, resume_from)
         from flows.carry_out import Choice
         from flows.local import run_local
+        from flows.patience import patiently
         from tasks.plan import plan as make_plan
 
+        def look() -> Any:
+            store, selection = _selection(config, start_from, stop_after, force, resume_from)
+            return make_plan(config, store, selection)
+
         choice = Choice(start_from, stop_after, tuple(force or ()), resume_from)
-        result = run_local(config, choice, make_plan(config, store, selection), _log)
+        result = run_local(config, choice, patiently(look, config.run, _log), _log)
         _print_result(config, result)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from artifacts.manifest import Manifest
 from flows.carry_out import Choice, carry_out
+from flows.patience import patiently
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import Interrupted
 from tasks.execution import execute
 from tasks.plan import Step
-from tasks.stage import Log
+from tasks.stage import Log, Outcome, Settings, Stage
 
 
 def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Log) -> dict[str, Any]:
@@ -19,7 +22,11 @@ def run_local(config: PipelineConfig, choice: Choice, steps: list[Step], log: Lo
     Starting a Prefect server takes 10 to 30 s; a run whose every stage is stored, or that a stored gate refuses, does not need it.
     """
     if not any(step.action == "run" for step in steps):
-        return carry_out(config, choice, execute, log, log)
+
+        def stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest], *, force: bool) -> Outcome:
+            return patiently(lambda: execute(stage, settings, parents, force=force), config.run, log)
+
+        return carry_out(config, choice, stage, log, log)
     from prefect import State, flow
     from prefect.exceptions import CancelledRun
 

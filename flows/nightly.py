@@ -29,6 +29,7 @@ from flows.form import (
     given_keys,
 )
 from flows.notify import announce, announced
+from flows.patience import patiently
 from flows.pipeline import skipped, too_late
 from flows.quiet import calm_tracebacks
 from flows.record import RunRecord
@@ -95,8 +96,12 @@ def nightly(
     choice = Choice(force=tuple(force or ()))
     record = RunRecord.start(config, asdict(choice))
     with announced(record.run_id, report_path(Path(config.run.home).resolve(), record.run_id)):
-        config = pin_revisions(config, logger.info)
-        night = cancellable(lambda: retrain(config, choice, run_stage, logger.info, logger.warning, record))
+
+        def night_shift() -> Night:
+            pinned = patiently(lambda: pin_revisions(config, logger.info), config.run, logger.warning)
+            return retrain(pinned, choice, run_stage, logger.info, logger.warning, record)
+
+        night = cancellable(night_shift)
     if isinstance(night, State):
         return night
     logger.info("%s: %s", night.outcome.replace("_", " "), night.text)

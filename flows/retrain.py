@@ -10,6 +10,7 @@ from artifacts.fingerprint import fingerprint
 from artifacts.locks import file_lock
 from artifacts.store import Store
 from flows.carry_out import Choice, RunStage, carry_out
+from flows.patience import patiently
 from flows.record import RunRecord, now
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import ExportRefused, GateRefused, NonFinite, PipelineError, RunStopped
@@ -54,7 +55,7 @@ def retrain(
     store, name = store_of(config), model_name(config)
     lock = Path(config.run.home).resolve() / "locks" / f"nightly-{name}.lock"
     with file_lock(lock, on_wait=lambda text: log(f"another retraining is in progress: {text}")):
-        before = inputs(config, store)
+        before = patiently(lambda: inputs(config, store), config.run, warn)
         last = _last(store, name, warn)
         if last is not None and last.get("inputs") == before and not choice.force:
             return Night(

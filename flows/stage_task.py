@@ -16,6 +16,7 @@ from prefect.states import Completed, State
 
 from artifacts.manifest import Manifest
 from flows.limits import global_slots
+from flows.patience import pauses
 from tasks.errors import PipelineError
 from tasks.execution import execute
 from tasks.format_gate.table import rows as gate_rows
@@ -58,7 +59,7 @@ def run_stage(stage: Stage, settings: Settings, parents: Mapping[str, Manifest],
         name=stage.name,
         task_run_name=stage.name,
         retries=run.retries,
-        retry_delay_seconds=run.retry_delay_s,
+        retry_delay_seconds=pauses(run),
         retry_condition_fn=can_go_away,
     )
     result = named(stage, settings, parents, force)

@@ -31,7 +31,7 @@ class RunConfig(Section):
     retries: int = Field(2, ge=0, le=100)
     """Further attempts after an error that can go away; each resumes from the newest complete checkpoint."""
     retry_delay_s: float = Field(10.0, ge=0.0, le=86_400.0)
-    """Pause before a retry."""
+    """Pause before the first retry; each further one is five times as long, an hour at most."""
     grace_s: float = Field(25.0, ge=0.1, le=28.0)
     """Time a stage gets to save after SIGTERM; Prefect kills a cancelled run after 30 s."""
     gpu_limit: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")

@@ -31,8 +31,8 @@ LIMITS = """## What is not made safe
 - **Machine and worker lost together.** Prefect keeps the flow run `Running` until its heartbeat is missed: `ops setup` makes the
   automation that is to end it, after 150 s. Whether that has been tried here, the first table says.
 - **SIGTERM or kill -9 of the worker alone** leaves the flow process to Prefect; whether that has been tried, the first table says.
-- **A store that fails for longer than the retries** (`run.retries` x `run.retry_delay_s`) ends the run. What the stage made stays in
-  the work directory, and the next run only stores it.
+- **A store that fails for longer than the retries** (by default after 10 s and 50 s) ends the run. What the stage made stays in the
+  work directory, and the next run only stores it.
 - **Two hosts with one object store** exclude each other only when they store; a stage may be made twice. Without conditional
   writes (`If-None-Match`) the later of two manifests wins; each is whole.
 - **The wall clock** decides what `latest` means, which run counts as late, and what `artifacts gc --older-than` and its grace for
