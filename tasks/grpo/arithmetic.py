@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline_config.training import GRPOSettings
+
+LOGITS_CHUNK = 2048
+"""Tokens whose logits are held at once: enough to fill a GPU with one matrix product, 1.2 GB in float32 at 150,000 entries."""
+PLAIN_HEADS = frozenset(("llama", "mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"))
+"""Model types whose logits are the LM head of the last hidden states and nothing else: no soft cap, scale, bias or router loss
+(read in their `forward`, transformers 5.17)."""
 
 
 def steps_per_window(settings: GRPOSettings) -> int:
@@ -33,3 +41,8 @@ def checkpoints_kept(settings: GRPOSettings) -> int:
     """Checkpoints that must stay while training runs: those to choose from, and one more for a stop in between."""
     choice = settings.checkpoint_choice
     return max(settings.save_total_limit, choice.candidates + 1 if choice.enabled else 0)
+
+
+def plain_head(config: Any) -> bool:
+    """Whether logits can be computed outside the model, from its transformers configuration; no for code from a hub."""
+    return config.model_type in PLAIN_HEADS and not getattr(config, "auto_map", None)

@@ -27,13 +27,20 @@ from trl import GRPOTrainer
 
 from tasks.contract.grading import Grade
 from tasks.errors import ConfigError
+from tasks.grpo.chunked import ChunkedTrainer
 from tasks.grpo.ledger import Group, KnownPrompts, append_groups, group_of, read_groups, shares
 from tasks.grpo.one_pass import OnePassTrainer
 from tasks.training.unsloth import in_use
 
 Grader = Callable[[dict[str, Any]], list[Grade]]
-# Unsloth replaces the very methods that ours override.
-Base: Any = GRPOTrainer if in_use() else OnePassTrainer
+
+
+class LeanTrainer(OnePassTrainer, ChunkedTrainer):
+    """TRL's trainer with the same result in less time and memory."""
+
+
+# Unsloth replaces the very methods that those override.
+Base: Any = GRPOTrainer if in_use() else LeanTrainer
 
 
 @dataclass

@@ -6,8 +6,9 @@ part that depends on lengths (activations, logits, key-value cache), taken at th
 Activations per token and layer, in numbers kept for the backward pass of a Llama-like layer with fused attention
 (counted with `torch.autograd.graph.saved_tensors_hooks` on transformers 5.17; h hidden, k key-value width, i
 intermediate size): 8 h + 2 k + 4 i in float32, and 30 h + 4 k + 8 i bytes under bfloat16 autocast over 32-bit
-weights. Logits of GRPO: 12 bytes per completion token and vocabulary entry (two copies and a gradient of 4 bytes).
-TRL's SFT loss works in chunks of 256 tokens.
+weights. Logits: 12 bytes per token and vocabulary entry (two copies and a gradient of 4 bytes), in GRPO of a chunk of
+`LOGITS_CHUNK` tokens where `tasks/grpo/chunked.py` computes them (one process, plain LM head, without unsloth), otherwise of
+all completion tokens of a micro-batch. TRL's SFT loss works in chunks of 256 tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.training import Optimization
+from tasks.grpo.arithmetic import LOGITS_CHUNK
 
 LOGIT_BYTES = 12
 SFT_CHUNK = 256
@@ -39,6 +41,7 @@ class ModelShape:
         linear: name of the linear layers (`q_proj`) -> sum of their inputs and outputs over all layers; a LoRA
             adapter of rank r has r times this many weights.
         linear_parameters: weights in those layers, which QLoRA keeps in 4 bits.
+        plain_head: logits are nothing but the LM head of the last hidden states (`tasks.grpo.arithmetic.plain_head`).
     """
 
     parameters: int
@@ -49,6 +52,7 @@ class ModelShape:
     kv_width: int
     linear: Mapping[str, int]
     linear_parameters: int
+    plain_head: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,10 @@ def _grpo(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, 
     length = scene.longest_prompt + settings.max_completion_length
     batch = settings.per_device_train_batch_size
     parts["activations"] = _activations(settings, shape, scene, batch * length)
-    parts["logits"] = LOGIT_BYTES * batch * settings.max_completion_length * shape.vocab
+    tokens = batch * settings.max_completion_length
+    if shape.plain_head and config.parallel.processes == 1 and not scene.unsloth:
+        tokens = min(tokens, LOGITS_CHUNK)
+    parts["logits"] = LOGIT_BYTES * tokens * shape.vocab
     parts["kv_cache"] = 0
     if scene.vllm:
         parts["engine"] = int(config.vllm.gpu_memory_utilization * scene.gpu_bytes)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tasks.grpo.arithmetic import plain_head
 from tasks.preflight.memory import ModelShape
 
 
@@ -46,4 +47,5 @@ def shape_of(config: Any, trust_remote_code: bool) -> ModelShape:
         kv_width=(getattr(text, "num_key_value_heads", None) or heads) * head_dim,
         linear=dict(linear),
         linear_parameters=weights,
+        plain_head=plain_head(config),
     )

@@ -66,7 +66,7 @@ def run(
             gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
 
     rows = Dataset.from_list(
-        [{"prompt": [{"role": "user", "content": "1" * (i % 5 + 1)}], "answer": "1"} for i in range(40)]
+        [{"prompt": [{"role": "user", "content": "1" * (i % 5 + 1)}], "answer": "1", "id": f"p{i}"} for i in range(40)]
     )
     arguments: dict[str, Any] = {
         "max_steps": 3, "learning_rate": 0.05, "lr_scheduler_type": "constant", "optim": "sgd", "logging_steps": 1,
@@ -114,15 +114,18 @@ def run(
 
 
 def differences(ours: Record, theirs: Record) -> dict[str, float]:
-    """Largest absolute differences of logged values (without times), gradients and weights."""
+    """Largest differences of logged values (without times; relative above 1), gradients and weights."""
     found = {"logged": 0.0, "gradients": 0.0, "weights": 0.0}
+    assert all(
+        max(float(g.abs().max()) for g in step.values()) > 1e-4 for step in theirs.gradients
+    )  # something is learnt
     assert len(ours.logged) == len(theirs.logged) and len(ours.gradients) == len(theirs.gradients) == 3
     for mine, other in zip(ours.logged, theirs.logged, strict=True):
         assert mine.keys() == other.keys()
         for name, value in mine.items():
             timed = any(part in name for part in ("time", "runtime", "per_second", "flos"))
             if isinstance(value, float) and not timed:
-                found["logged"] = max(found["logged"], abs(value - other[name]))
+                found["logged"] = max(found["logged"], abs(value - other[name]) / max(1.0, abs(value)))
     for mine, other in zip(ours.gradients, theirs.gradients, strict=True):
         assert mine.keys() == other.keys() and mine
         found["gradients"] = max([found["gradients"], *(float((mine[n] - other[n]).abs().max()) for n in mine)])

@@ -73,3 +73,25 @@ def test_a_batch_that_is_not_on_policy_goes_trls_way(random_sft: Path, tmp_path:
     ours = run(OnePassTrainer, random_sft / "model", tmp_path / "ours", **case)
     theirs = run(GRPOTrainer, random_sft / "model", tmp_path / "trl", **case)
     assert ours.forwards == theirs.forwards and max(differences(ours, theirs).values()) == 0.0
+
+
+def test_with_dynamic_sampling(random_sft: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from functools import partial
+
+    from tasks.contract.grading import Grade
+    from tasks.grpo.one_pass import OnePassTrainer
+    from tasks.grpo.trainer import LedgerTrainer
+
+    def graded(given: dict[str, Any]) -> list[Grade]:
+        return [Grade("right", "1", True, True) for _ in given["completions"]]
+
+    def trained(name: str) -> Any:
+        file = tmp_path / f"{name}.jsonl"
+        made = partial(LedgerTrainer, grader=graded, groups_file=file, rule="mixed", max_refills=2)
+        return run(made, random_sft / "model", tmp_path / name, gradient_accumulation_steps=2), file.read_text()
+
+    (ours, groups) = trained("ours")
+    monkeypatch.setattr(OnePassTrainer, "_corrects_in_loss", lambda self: False)
+    (theirs, same) = trained("trl")
+    assert groups == same and ours.logged[0]["refill/tried"] > 0
+    assert theirs.forwards - ours.forwards == 6 and max(differences(ours, theirs).values()) < 1e-5

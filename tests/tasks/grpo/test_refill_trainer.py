@@ -105,10 +105,13 @@ def test_a_resumed_run_goes_on_exactly(
 
 
 def test_off_is_trls_own_training_with_a_ledger(run: RunGRPO, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, result = run("off")
     import trl
 
-    from tasks.grpo import entry
+    from tasks.grpo import chunked, entry
+
+    # In chunks the sums are rounded elsewhere: test_chunked.py compares those.
+    monkeypatch.setattr(chunked.ChunkedTrainer, "_head", lambda self, model: None)
+    ours, result = run("off")
 
     def plain(*args: Any, grader: Any, groups_file: Any, rule: str, max_refills: int, **kwargs: Any) -> Any:
         return trl.GRPOTrainer(*args, **kwargs)
