@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,21 @@ def test_full_training_on_the_cpu() -> None:
     assert parts["kv_cache"] == 2 * 2 * 50 * 800 * 4 == 640_000
     assert parts["certain"] == 160_000_000
     assert parts["total"] == 160_000_000 + LIBRARIES + 16_000_000 + 5_760_000
+
+
+def test_grpo_holds_the_logits_of_one_chunk_where_they_are_a_plain_head() -> None:
+    plain = replace(SHAPE, plain_head=True)
+
+    def logits(completion: int, scene: Scene = HOST, shape: ModelShape = plain, *overrides: str) -> int:
+        asked = config("model.max_context=1024", f"grpo.max_completion_length={completion}", *overrides)
+        return int(memory_plan(asked, shape, scene)["stages"]["grpo"]["logits"])
+
+    assert logits(30) == 12 * 16 * 30 * 1000  # fewer tokens than a chunk
+    assert logits(512) == 12 * 2048 * 1000
+    # 16 x 512 tokens at once: another head, unsloth's own loss, several processes.
+    whole = 12 * 16 * 512 * 1000
+    assert logits(512, HOST, SHAPE) == logits(512, replace(HOST, unsloth=True)) == whole
+    assert logits(512, HOST, plain, "parallel.processes=2") == whole
 
 
 def test_the_cache_counts_where_it_is_larger_than_the_backward_pass() -> None:
