@@ -45,12 +45,12 @@ def on_s3(mode: str, seconds: float, *, download: bool = False) -> Callable[[Lab
         def break_it() -> None:
             began[0] = time.monotonic()
             proxy.set(mode)
-            threading.Timer(seconds, proxy.set, ("pass",)).start()
+            later(seconds, lambda: proxy.set("pass"))
 
         if download:
             # The inputs of the stage are fetched when it begins; everything before is only looked at.
             proxy.mode = mode
-            threading.Timer(seconds, proxy.set, ("pass",)).start()
+            later(seconds, lambda: proxy.set("pass"))
             first = lab.run(home, "--stop-after", stage, sets=sets, env=env, timeout=900)
         else:
             first = during(lab, home, stage, break_it, sets, env, "result.json")
@@ -95,6 +95,12 @@ def on_s3(mode: str, seconds: float, *, download: bool = False) -> Callable[[Lab
         }
 
     return carry_out
+
+
+def later(seconds: float, act: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, act)
+    timer.daemon = True
+    timer.start()
 
 
 def bucket_with(lab: Lab, stage: str, endpoint: str) -> str:
