@@ -117,7 +117,8 @@ class Lab:
         return home
 
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+        left_out = ("PREFECT_", "PYTHONDONTWRITEBYTECODE")
+        env = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
         env.update(NO_COLOR="1", COLUMNS="250", PYTHONPATH=str(ROOT), PREFECT_HOME=str(self.folder / "prefect"))
         if self.api:
             env["PREFECT_API_URL"] = self.api
