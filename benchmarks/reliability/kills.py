@@ -106,8 +106,9 @@ def interrupted_runs(
             break
         moment = running.reach(dice.uniform(0.02, 0.98), early_s)
         at = act(running)
-        # Without the worker, only the automation ends the run, after 150 s: waited for once.
-        waits = trial.stage == STAGES[0] and trial.moment == 0 and not done
+        # A run whose worker died with it is only ended by the automation, after 150 s: waited for once.
+        first = trial.stage == STAGES[0] and trial.moment == 0 and not done
+        waits = first or "worker and flow" not in trial.fault
         wrong, seen = running.follow(at or time.monotonic(), waits)
         lost += wrong + left_behind(home, trial.stage)
         kept = newest_checkpoint(home, trial.stage)
