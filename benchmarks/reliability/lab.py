@@ -265,7 +265,7 @@ def wait_for(condition: Callable[[], Any], seconds: float, every: float = 0.1) -
     return None
 
 
-def end(process: subprocess.Popen[bytes] | None) -> None:
+def end(process: subprocess.Popen[Any] | None) -> None:
     """End a process of ours with all in its session."""
     if process is None or process.poll() is not None:
         return
