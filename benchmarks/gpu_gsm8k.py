@@ -27,7 +27,7 @@ from tasks.process.context import StageSpec, write_spec  # noqa: E402
 from tasks.process.launch import stage_argv  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "gpu_gsm8k.json"
-BEFORE = {"model": (), "dataset": ("model",), "evaluation_sets": ("dataset",)}
+BEFORE = {"model": (), "dataset": ("model",), "evaluation_sets": ("model", "dataset")}
 
 
 def settings(problems: Path, engine: str, more: list[str]) -> PipelineConfig:

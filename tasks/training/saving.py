@@ -42,7 +42,9 @@ def save_merged(
     if isinstance(model, PeftModel):
         model.save_pretrained(str(out / "adapter"))
         if merge_into is not None:
-            base = AutoModelForCausalLM.from_pretrained(str(merge_into), dtype=dtype, use_safetensors=True)
+            # Where the policy is: unsloth has replaced parts of the model's class by code for that device.
+            device = next(model.parameters()).device
+            base = AutoModelForCausalLM.from_pretrained(str(merge_into), dtype=dtype, use_safetensors=True).to(device)
             model = PeftModel.from_pretrained(base, str(out / "adapter"))
         check = MergeCheck(model, probes)
         computed = next(model.parameters()).dtype
