@@ -5,7 +5,7 @@
     python benchmarks/gpu_step_time.py one --arm ours-trl --shape small --steps 8 --folder /tmp/steps
 
 Every arm runs in a process of its own, one after the other: LoRA of rank 32 on all projections, the same prompts, groups of 8,
-temperature 1, beta 0, completions that always reach the limit (`ignore_eos`). Small: 64 prompts x 8 x 256 tokens. Large:
+temperature 1, beta 0, completions that always reach the limit (`ignore_eos`). Small: 64 prompts x 8 x 256 tokens, micro-batches of 64. Large:
 8 prompts x 8 x 1,024, micro-batches of 8. Stock arms have their libraries' defaults otherwise (gradient checkpointing on, as TRL and Unsloth's notebooks
 have it) and a reward that is a random number; ours is the real stage `grpo` with its reward, ledger, canary and log. Each part is timed between two
 synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` also puts them together in
@@ -45,7 +45,7 @@ class Shape:
     def __init__(self, name: str) -> None:
         large = name == "large"
         self.prompts, self.tokens, self.context = (8, 1024, 2048) if large else (64, 256, 512)
-        self.micro = 8 if large else 512
+        self.micro = 8 if large else 64
         self.accumulation = self.prompts * 8 // self.micro
         self.share = 0.35 if large else 0.2
         self.filler = 150 if large else 8
