@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,11 @@ def test_with_dynamic_sampling(random_sft: Path, tmp_path: Path, monkeypatch: py
     (theirs, same) = trained("trl")
     assert groups == same and ours.logged[0]["refill/tried"] > 0
     assert theirs.forwards - ours.forwards == 6 and max(differences(ours, theirs).values()) < 1e-5
+
+
+@pytest.mark.slow
+def test_two_processes(random_sft: Path, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("one_pass_rank.py")
+    command = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", script, random_sft / "model", tmp_path]
+    done = subprocess.run([sys.executable, "-m", *map(str, command)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("same") == 2, done.stderr[-3000:]
