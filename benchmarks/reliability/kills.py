@@ -163,6 +163,9 @@ def concluded(
         lost += [f"the next run failed: {error_line(ended)}"] if ended.code else []
     result = compare(lab, home, trial.stage)
     step = result.get("resumed_from_step")
+    made, base = latest(home, trial.stage), latest(lab.base, trial.stage)
+    if made and base and not step and made.duration_s > 2:
+        lab.slowness.append(made.duration_s / base.duration_s)
     if newest and not (by_itself or finished) and (step or 0) < newest:
         lost.append(f"a checkpoint of step {newest} was there and the next run went on from {step}")
     who = "the run itself went on" if by_itself else "the next run went on"

@@ -88,6 +88,8 @@ class Lab:
     deployment: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     extra_env: dict[str, str] = field(default_factory=dict)
+    slowness: list[float] = field(default_factory=list)
+    """How much longer stages of late took than in the base run, on a machine that others use too."""
 
     @property
     def base(self) -> Path:

@@ -128,13 +128,13 @@ def kills_table(done: list[dict[str, Any]]) -> str:
                 _span(moment.get("noticed_s") for moment in moments),
                 _span(moment["ended_s"] for moment in moments),
                 _span(moment["gone_s"] for moment in moments),
-                f"{alone} by itself, {len(items) - alone} by the next run; {resumed} resumed from a checkpoint",
+                f"{alone} by itself, {len(items) - alone} by the next run; {resumed} from a checkpoint",
                 f"{same} of {len(items)}",
             ]
         )
     head = (
         "fault",
-        "random moments",
+        "random moments (of stage)",
         "lost",
         "told in the run's log after s",
         "flow run ended after s",
@@ -143,8 +143,10 @@ def kills_table(done: list[dict[str, Any]]) -> str:
         "same result as uninterrupted",
     )
     note = (
-        "Median (range). A moment is uniform over the time that the stage takes. `-`: not while the trial watched; where worker and flow "
-        "are gone, only the automation of `ops setup` is meant to end the flow run (after 150 s).\n"
+        "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault. Up to three moments are on one "
+        "home: the run that follows an interrupted one is interrupted again, and the last one left alone (a run that goes on by itself is hit "
+        "again as it goes on). `-`: nothing of the kind, or not while the trial watched. Where worker and flow are gone, only the automation of "
+        "`ops setup` ends the flow run, after 150 s; that was waited for once each.\n"
     )
     return table(head, rows) + "\n" + note
 

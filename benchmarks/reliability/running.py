@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,10 +72,12 @@ class Running:
         return False
 
     def reach(self, share: float, early_s: float = 0.0) -> dict[str, Any]:
-        """Wait until this share of the time is over that the uninterrupted stage took, less `early_s`, or the stage has ended."""
+        """Wait until this share of the time is over that the uninterrupted stage would take, less `early_s`, or the stage has
+        ended."""
         base = latest(self.lab.base, self.stage)
         began = time.monotonic()
-        wait_s = share * (base.duration_s if base else 5) - early_s
+        slower = statistics.median(self.lab.slowness[-5:] or [1.0])
+        wait_s = share * slower * (base.duration_s if base else 5) - early_s
         wait_for(lambda: not psutil.pid_exists(self.stage_pid), wait_s, 0.02)
         return {
             "share_of_stage": round(share, 2),
