@@ -45,6 +45,7 @@ GOES_ON = {"kill -9 trainer", "kill -9 supervisor"}
 ONCE = {"kill -9 worker", "SIGTERM worker", "kill -9 server", "SIGTERM server", RESTART}
 """These stop nothing, so there is no next run to interrupt."""
 DOWN_S = 15.0
+TRIES = 3
 
 
 def trials(moments: int) -> list[Trial]:
@@ -93,8 +94,25 @@ def interrupted_runs(
     early_s: float = 0.0,
 ) -> dict[str, Any]:
     """One run after the other on one home, each interrupted by `act` at a random moment, and then one that is not."""
+    for seed in range(TRIES):
+        dice = random.Random(f"{trial.key} {seed}")
+        outcome = interrupted_from(lab, trial, act, dice, rounds, worker, early_s)
+        if outcome is not None:
+            return outcome
+    raise RuntimeError("the stage was always over before its moment: nothing was tried")
+
+
+def interrupted_from(
+    lab: Lab,
+    trial: Trial,
+    act: Callable[[Running], float | None],
+    dice: random.Random,
+    rounds: int,
+    worker: bool,
+    early_s: float,
+) -> dict[str, Any] | None:
+    """None if the stage was over before its first moment."""
     home = lab.home(trial.key, trial.stage)
-    dice = random.Random(trial.key)
     lost: list[str] = []
     done: list[dict[str, Any]] = []
     newest = 0
@@ -118,15 +136,21 @@ def interrupted_runs(
         if at is None:
             break  # the stage was over earlier than in the uninterrupted run
         done.append({**moment, **seen, "newest_checkpoint": kept})
-    if not done:
-        raise RuntimeError("the stage was over before its moment: nothing was tried")
-    return concluded(lab, home, trial, done, lost, newest)
+    return concluded(lab, home, trial, done, lost, newest) if done else None
 
 
 def hit_again_as_it_goes_on(lab: Lab, trial: Trial) -> dict[str, Any]:
     """One run, whose stage is killed at random moments of three attempts in a row."""
+    for seed in range(TRIES):
+        outcome = hit_again_from(lab, trial, random.Random(f"{trial.key} {seed}"))
+        if outcome is not None:
+            return outcome
+    raise RuntimeError("the stage was always over before its moment: nothing was tried")
+
+
+def hit_again_from(lab: Lab, trial: Trial, dice: random.Random) -> dict[str, Any] | None:
+    """None if the stage was over before its first moment."""
     home = lab.home(trial.key, trial.stage)
-    dice = random.Random(trial.key)
     ensure(lab)
     running = Running(lab, home, trial.stage, sets=(f"run.retries={ROUNDS}",))
     done: list[dict[str, Any]] = []
@@ -142,7 +166,8 @@ def hit_again_as_it_goes_on(lab: Lab, trial: Trial) -> dict[str, Any]:
         if len(done) < ROUNDS and not running.find_stage(60):
             break
     if not done:
-        raise RuntimeError("the stage was over before its moment: nothing was tried")
+        running.follow(time.monotonic())
+        return None
     wrong, seen = running.follow(times[-1])
     for one, at in zip(done, times, strict=True):
         one |= running.heard(at)

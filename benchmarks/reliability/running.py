@@ -76,7 +76,7 @@ class Running:
         ended."""
         base = latest(self.lab.base, self.stage)
         began = time.monotonic()
-        slower = statistics.median(self.lab.slowness[-5:] or [1.0])
+        slower = min(1.5, statistics.median(self.lab.slowness[-5:] or [1.0]))
         wait_s = share * slower * (base.duration_s if base else 5) - early_s
         wait_for(lambda: not psutil.pid_exists(self.stage_pid), wait_s, 0.02)
         return {
