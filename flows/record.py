@@ -53,7 +53,7 @@ class RunRecord:
             "action": action,
             "reason": reason,
             "fingerprint": manifest.fingerprint,
-            "seconds": round(seconds, 1),
+            "seconds": round(seconds, 3),
             "made_in_s": round(manifest.duration_s, 1),
             "resumed_from_step": manifest.resumed_from_step,
             "remedied": bool(manifest.metrics.get("remedies")),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reliability.overhead import STAGE as MADE
 from benchmarks.reliability.results import Results
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
@@ -198,15 +199,18 @@ def _per_stage(by_way: dict[str, list[dict[str, Any]]]) -> str:
                 found[stage].append(seconds)
         return found
 
-    deployed, direct = stage_times("cached chain: deployment"), stage_times("cached chain: direct calls")
-    if not deployed or not direct:
-        return ""
-    rows = [
-        [stage, f"{statistics.median(deployed[stage]):.2f}", f"{statistics.median(direct[stage]):.2f}"]
-        for stage in direct
-        if stage in deployed
-    ]
-    return "\nSeconds per cached stage (the record keeps tenths):\n\n" + table(("stage", "deployment", "direct"), rows)
+    parts = []
+    for what, title in (("cached chain", "reused"), ("one stage", "made")):
+        deployed, direct = stage_times(f"{what}: deployment"), stage_times(f"{what}: direct calls")
+        rows = []
+        for stage, seconds in direct.items():
+            if len(deployed.get(stage, ())) and (what == "cached chain" or stage == MADE):
+                two = statistics.median(deployed[stage]), statistics.median(seconds)
+                rows.append([stage, *(f"{value:.3f}" for value in two), f"{two[0] - two[1]:+.3f}"])
+        if rows:
+            head = (f"stage, {title}", "deployment", "direct", "added by Prefect")
+            parts.append("\nSeconds per stage, medians:\n\n" + table(head, rows))
+    return "".join(parts)
 
 
 SECTIONS = {"1-kills": kills_table, "2-cancel": kills_table, "5-load": load_text, "7-overhead": overhead_text}
