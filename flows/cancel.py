@@ -41,7 +41,11 @@ def cancellable(work: Callable[[], Result], every_s: float = EVERY_S, patience: 
         arguments = (_watch, run_id, asked, done, every_s, patience)
         threading.Thread(target=copy_context().run, args=arguments, name="cancellation", daemon=True).start()
     try:
-        return work()
+        result = work()
+        if run_id is not None and _is_cancelling(run_id):
+            # Prefect refuses Completed after Cancelling: the run would stay so until the server gives up, after minutes.
+            return Cancelled(message="cancelled when all was done and stored")
+        return result
     except TerminationSignal:
         if asked.is_set():
             return Cancelled(message="cancelled without a worker: the run saw it itself")
@@ -54,7 +58,7 @@ def cancellable(work: Callable[[], Result], every_s: float = EVERY_S, patience: 
 
 
 def _is_cancelling(run_id: UUID) -> bool:
-    """Whether the run that got SIGTERM is being cancelled; False when the server does not say so soon."""
+    """Whether the run is being cancelled; False when the server does not say so soon."""
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),

@@ -272,6 +272,22 @@ def test_a_run_that_its_worker_cancels_ends_as_cancelled_by_itself(client: SyncP
     assert state.is_cancelled() and "the next run goes on" in (state.message or "")
 
 
+def test_a_run_that_ends_just_as_it_is_cancelled_does_not_stay_cancelling(client: SyncPrefectClient) -> None:
+    @flow(name="grpo-pipeline")
+    def ends() -> Any:
+        run = FlowRunContext.get()
+        assert run is not None and run.flow_run is not None
+        flow_run = run.flow_run.id
+
+        def work() -> None:
+            client.set_flow_run_state(flow_run, State(type=StateType.CANCELLING))
+
+        return cancellable(work, every_s=60)
+
+    state = ends(return_state=True)
+    assert state.is_cancelled() and "all was done" in (state.message or "")
+
+
 def test_work_that_ends_is_returned_and_no_thread_is_left() -> None:
     @flow(name="grpo-pipeline")
     def works() -> Any:
