@@ -27,7 +27,7 @@ from tasks.grpo.guards import InitialKL, OwnLearningRate, Watchdog, situation
 from tasks.grpo.ledger import GROUPS_FILE, LEDGER_FILE, per_prompt, read_groups, totals, truncate_groups, write_ledger
 from tasks.grpo.remedied import load_steps, publish
 from tasks.grpo.remedies import settings_after
-from tasks.grpo.rollouts import logging_rollouts
+from tasks.grpo.rollouts import logging_rollouts, truncate_rollouts
 from tasks.grpo.trainer import LedgerTrainer
 from tasks.process.context import StageContext, StageResult
 from tasks.rewards.build import build_rewards
@@ -168,6 +168,7 @@ def run(ctx: StageContext) -> StageResult:
     checkpoint, resumed_from = resume_point(ctx)
     if ctx.rank == 0:
         truncate_groups(groups, resumed_from or 0)
+        truncate_rollouts(rollouts, resumed_from or 0)
     trainer.resumed_at = resumed_from or 0
     try:
         loss = train(trainer, checkpoint)

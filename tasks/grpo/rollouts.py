@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,27 @@ def logging_rollouts(reward: Callable[..., Any], path: Path) -> Callable[..., An
         return values
 
     return logged
+
+
+def truncate_rollouts(path: Path, steps_done: int) -> None:
+    """Drop what was sampled from step `steps_done` on (counted from 0): a run that resumes there samples it again.
+
+    The torn line of a killed attempt goes too; the file is replaced as a whole, and a missing one stays missing.
+    """
+    if not path.exists():
+        return
+    kept = []
+    # Not splitlines(): a completion may hold U+2028, which that takes for the end of a line.
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if step is None or step < steps_done:
+            kept.append(line + b"\n")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(b"".join(kept))
+    os.replace(part, path)
 
 
 def text_of(turn: Any) -> str:
