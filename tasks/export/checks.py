@@ -106,7 +106,10 @@ def prove(
         with LlamaFile(file, n_ctx=n_ctx, parallel=settings.parallel, threads=settings.threads) as llama:
             findings = check_questions(llama, tokenizer, contract, problems[: settings.parity_problems]) + findings
             if reference:
-                findings.append(_log_probabilities(llama, quantization, reference))
+                # One finding for a 16-bit file, two for a quantized one.
+                shown = {finding.name for finding in findings if finding.status == "ok"}
+                proven = "weights" in shown and (source is None or "tensors" in shown)
+                findings.append(_log_probabilities(llama, quantization, reference, proven))
             if any(finding.status == "fail" for finding in findings):
                 # Asking problems with the wrong prompt or the wrong weights would only cost time.
                 return Proof(proof.decide(findings), [])
@@ -219,12 +222,14 @@ def _without(text: str, bos: str) -> str:
     return text
 
 
-def _log_probabilities(llama: LlamaFile, quantization: str, reference: Reference) -> Finding:
+def _log_probabilities(llama: LlamaFile, quantization: str, reference: Reference, proven: bool) -> Finding:
     found = [
         [float(value) for value in llama.log_probabilities(ids, start)]
         for ids, start in zip(reference.sequences, reference.starts, strict=True)
     ]
-    return proof.check_log_probabilities(quantization, reference.model, found, reference.before_training)
+    return proof.check_log_probabilities(
+        quantization, reference.model, found, reference.before_training, holds_the_weights=proven
+    )
 
 
 def _ask(

@@ -45,6 +45,9 @@ SmolLM2-135M, measured: 0.001, 0.005, 0.034, 0.18 and 0.13. Room is left for a r
 file is held to its 16-bit file much more tightly by the comparison of tensors.
 """
 
+LOST = 0.5
+"""Share of the way back to the model before training from which a file is suspect; 1 means that it is that model."""
+
 _OTHER_MODEL = "export the merged weights of the trained model"
 _EXPORT_AGAIN = "export again from the trained model's folder; do not edit the file's metadata"
 
@@ -174,6 +177,8 @@ def check_log_probabilities(
     model: Sequence[Sequence[float]],
     file: Sequence[Sequence[float]],
     other: Sequence[Sequence[float]] = (),
+    *,
+    holds_the_weights: bool = False,
 ) -> Finding:
     """The file gives the same completions the same log-probabilities as the trained model.
 
@@ -182,6 +187,10 @@ def check_log_probabilities(
         model: per completion, per token, of the trained 16-bit model.
         file: the same of the file.
         other: the same of the model that training started from, if known: the file must not lie where training began.
+        holds_the_weights: the tensors have shown that these are the trained weights, rounded. Lying near the start is then what
+            rounding did, not another model: GRPO sharpens what the model samples, rounding blurs it, so after a short
+            training both are of one size (seen on an H200: 60 steps, q4_k_m, 1.49 +- 0.25 of the way back). Whether
+            it costs right answers is for the accuracy test to say.
     """
     if not model:
         return Finding("log_probabilities", "not_measured", "no reference log-probabilities")
@@ -195,9 +204,16 @@ def check_log_probabilities(
     if back:
         share, error = back
         evidence += f"; {share:.2f} +- {error:.2f} of the way back to the model before training"
-        failed = failed or share > max(0.5, 3 * error)
+        failed = failed or (not holds_the_weights and share > max(LOST, 3 * error))
     if failed:
         return Finding("log_probabilities", "fail", evidence, _OTHER_MODEL)
+    if back and back[0] - 2 * back[1] > LOST:
+        return Finding(
+            "log_probabilities",
+            "warn",
+            f"{evidence}: rounding undoes most of what training changed here, for training changed little",
+            "trust the accuracy test, on more problems (export.proof_problems), or use a format with more bits",
+        )
     return Finding("log_probabilities", "ok", evidence)
 
 

@@ -51,6 +51,8 @@ DEVICE_TEXTS = (
     "unspecified launch failure",
     "all cuda-capable devices are busy",
     "cudaerrordevicesunavailable",
+    # vLLM measures its memory while it starts; another process on the same GPU that frees some spoils that.
+    "error in memory profiling",
 )
 # torch.multinomial, when the weights that a rollout samples from are no longer finite.
 NONFINITE_TEXTS = ("probability tensor contains either",)

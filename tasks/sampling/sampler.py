@@ -15,6 +15,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from pipeline_config.pipeline import PipelineConfig
 from tasks.preflight.shape import read_config, shape_of
+from tasks.process.gpu import visible_gpus
 from tasks.sampling.choice import engine_pays, rows_that_fit
 from tasks.training.loading import compute_dtype, device_of, load_model
 
@@ -87,7 +88,7 @@ class Sampler:
         if self.device.type == "cuda":
             trusted = config.model.trust_remote_code
             shape = shape_of(read_config(folder, trusted), trusted)
-            self.rows = config.evaluation.batch_size or rows_that_fit(shape, config, torch.cuda.mem_get_info()[0])
+            self.rows = config.evaluation.batch_size or rows_that_fit(shape, config, free_memory())
             with_engine &= config.vllm.enabled == "on" or engine_pays(shape, self.rows, new_tokens)
         if with_engine:
             from tasks.sampling.engine import start_engine
@@ -170,6 +171,12 @@ class Sampler:
             text = self.tokenizer.decode(kept, skip_special_tokens=True)
             completions.append(Completion(str(text), len(kept), truncated=not ended, ids=tuple(kept)))
         return completions
+
+
+def free_memory() -> int:
+    """Bytes that are free on this process's GPU, 0 if that cannot be read. From nvidia-smi: a process that has used CUDA cannot fork an engine."""
+    gpu = next(iter(visible_gpus()), None)
+    return (int(gpu["total"]) - int(gpu["used"])) * 2**20 if gpu else 0
 
 
 def uses_vllm(config: PipelineConfig, device: torch.device) -> bool:

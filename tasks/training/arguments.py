@@ -79,6 +79,8 @@ def refuse_overrides(wanted: dict[str, Any], used: dict[str, Any], backend: str,
     changed = []
     for name, value in wanted.items():
         held = used.get(name, value)
+        if name == "top_k" and held == -1:
+            held = 0  # vLLM's way to say that it is off
         if isinstance(value, float | int) and isinstance(held, float | int):
             same = abs(float(value) - float(held)) <= 1e-12 * max(1.0, abs(float(value)))
         else:

@@ -122,6 +122,11 @@ def test_log_probabilities():
     assert proof.check_log_probabilities("q4_k_m", model, [[-0.29, -0.4], [-0.5]], before).status == "fail"
     assert proof.check_log_probabilities("q4_k_m", model, near, before).status == "ok"
     assert proof.check_log_probabilities("f16", model, model, model).status == "ok"  # training changed nothing
+    # The same log-probabilities where the tensors have shown that these are the trained weights: rounding did it.
+    back = proof.check_log_probabilities("q4_k_m", model, [[-0.29, -0.4], [-0.5]], before, holds_the_weights=True)
+    assert back.status == "warn" and "rounding undoes" in back.evidence
+    far = [[-3.0, -3.0], [-3.0]]
+    assert proof.check_log_probabilities("q4_k_m", model, far, before, holds_the_weights=True).status == "fail"
     # Training moved each token by 0.02, rounding by +-0.2: nothing can be said, so nothing is held against the file
     model, before = [[-1.0] * 4], [[-1.02] * 4]
     assert proof.check_log_probabilities("q4_k_m", model, [[-1.2, -1.2, -1.2, -0.8]], before).status == "ok"

@@ -45,6 +45,7 @@ class Response:
         (named("HfHubHTTPError", response=Response(404)), errors.PipelineError),
         (named("RepositoryNotFoundError", base=ConnectionError, response=Response(401)), errors.PipelineError),
         (RuntimeError("NCCL error: unhandled system error"), errors.Retryable),
+        (AssertionError("Error in memory profiling. Initial free memory 128.36 GiB, current"), errors.Retryable),
         (RuntimeError("CUDA error: device-side assert triggered"), errors.PipelineError),
         (ValueError("bad value"), errors.PipelineError),
         (FileNotFoundError(2, "No such file"), errors.PipelineError),

@@ -66,6 +66,12 @@ def test_trl_changes_nothing(ctx: StageContext, asked: Any) -> None:
     refuse_overrides(wanted, used, "trl")
 
 
+def test_an_equal_word_for_off_is_no_change(ctx: StageContext) -> None:
+    wanted, used = grpo(ctx)
+    assert wanted["top_k"] == 0
+    refuse_overrides(wanted, {**used, "top_k": -1}, "unsloth")
+
+
 @pytest.mark.parametrize(
     ("asked", "name", "value"),
     [*((grpo, *item) for item in UNSLOTH_GRPO.items()), *((sft, *item) for item in UNSLOTH.items())],
