@@ -9,7 +9,7 @@ PROFILE ?= smollm2-135m
 # The tests of one file stay in one process: the end-to-end ones, which come first, share a chain.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-all lint unit clean
+.PHONY: install demo test test-all lint unit bundle clean
 
 install: $(VENV)/.installed
 
@@ -38,5 +38,10 @@ test: lint unit
 test-all: lint
 	$(PYTEST) -m "slow or not slow"
 
+# Everything a GPU worker installs, as wheels for a machine without a package index (docs/gpu.md). Needs Python 3.12 on the worker's kind of Linux.
+bundle:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.12 is needed; this is " + sys.version.split()[0] + ". Set PYTHON=python3.12") if sys.version_info[:2] != (3, 12) else None'
+	$(PYTHON) -m pip wheel $(PIP_ARGS) --no-deps --wheel-dir bundle --requirement requirements/gpu.txt .
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) bundle build dist *.egg-info
