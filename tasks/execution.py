@@ -208,6 +208,7 @@ def _environment(stage: Stage, config: PipelineConfig, work: Path) -> dict[str, 
     env["PYTHONUNBUFFERED"] = "1"
     env.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     env.setdefault("DO_NOT_TRACK", "1")
+    env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # it has a line for every push of the weights
     env.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     env[BACKEND_VARIABLE] = stage.backend(config)
     # Unsloth writes patched trainers here; a folder shared between processes or versions is a known race.
