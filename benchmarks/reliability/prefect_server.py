@@ -75,7 +75,9 @@ def deploy(lab: Lab) -> str:
 
 def start_run(lab: Lab, deployment: str, home: Path, stop_after: str, sets: Sequence[str] = ()) -> str:
     """Create a flow run of the deployment and return its id."""
-    parameters = {"profile": "tiny", "overrides": [f"run.home={home}", *SETS, *sets], "stop_after": stop_after}
+    parameters: dict[str, Any] = {"profile": "tiny", "overrides": [f"run.home={home}", *SETS, *sets]}
+    if stop_after:
+        parameters["stop_after"] = stop_after
     for _ in range(5):
         answer = HTTP.post(
             f"{lab.api}/deployments/{deployment}/create_flow_run",
