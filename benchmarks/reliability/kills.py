@@ -55,15 +55,20 @@ def trials(moments: int) -> list[Trial]:
         for n in range(moments)
         for stage in STAGES
         for fault in faults
-        if fault in ONCE or n < -(-moments // ROUNDS)
+        if fault in ONCE or n < -(-moments // rounds_at(stage))
     ]
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:
     if trial.fault in GOES_ON:
         return hit_again_as_it_goes_on(lab, trial)
-    rounds = 1 if trial.fault in ONCE else ROUNDS
+    rounds = 1 if trial.fault in ONCE else rounds_at(trial.stage)
     return interrupted_runs(lab, trial, lambda running: inflict(lab, trial.fault, running), rounds)
+
+
+def rounds_at(stage: str) -> int:
+    """Moments in a row: one more where there are checkpoints to go on from."""
+    return ROUNDS if stage in ("sft", "grpo") else ROUNDS - 1
 
 
 def inflict(lab: Lab, fault: str, running: Running) -> float | None:
@@ -155,7 +160,8 @@ def hit_again_from(lab: Lab, trial: Trial, dice: random.Random) -> dict[str, Any
     running = Running(lab, home, trial.stage, sets=(f"run.retries={ROUNDS}",))
     done: list[dict[str, Any]] = []
     times: list[float] = []
-    while len(done) < ROUNDS:
+    rounds = rounds_at(trial.stage)
+    while len(done) < rounds:
         moment = running.reach(dice.uniform(0.02, 0.98))
         at = inflict(lab, trial.fault, running)
         if at is None:
@@ -163,7 +169,7 @@ def hit_again_from(lab: Lab, trial: Trial, dice: random.Random) -> dict[str, Any
         times.append(at)
         kept = newest_checkpoint(home, trial.stage)
         done.append({**moment, "ended_s": None, "gone_s": None, "by_itself": True, "newest_checkpoint": kept})
-        if len(done) < ROUNDS and not running.find_stage(60):
+        if len(done) < rounds and not running.find_stage(60):
             break
     if not done:
         running.follow(time.monotonic())
