@@ -63,7 +63,8 @@ def start_worker(lab: Lab) -> subprocess.Popen[bytes]:
 def deploy(lab: Lab) -> str:
     """`ops setup`, then the deployment `full` of the project's own prefect.yaml; returns its id."""
     for command in (
-        [sys.executable, "-m", "flows.cli", "ops", "setup"],
+        # More slots than runs: one whose worker and flow were killed holds its slot until the automation ends it.
+        [sys.executable, "-m", "flows.cli", "ops", "setup", "--slots", "50"],
         prefect("--no-prompt", "deploy", "--name", "full"),
     ):
         done = lab.call(command)
