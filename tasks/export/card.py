@@ -17,6 +17,7 @@ from artifacts.manifest import Manifest
 from artifacts.store import Store
 from tasks.evaluate.scores import compare
 from tasks.plan import lineage
+from tasks.process.jsonio import read_rows
 
 MODELS = (("evaluate_base", "base"), ("evaluate_sft", "SFT"), ("evaluate_grpo", "GRPO"))
 SFT_SETTINGS = ("method", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "max_length")
@@ -200,7 +201,7 @@ def _cell(value: Any) -> str:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return read_rows(path)
     except (OSError, ValueError):
         return []
 

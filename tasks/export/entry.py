@@ -22,6 +22,7 @@ from tasks.errors import ExportRefused, ModelError
 from tasks.export import checks, convert
 from tasks.export.modelfile import modelfile
 from tasks.process.context import StageContext, StageResult
+from tasks.process.jsonio import read_rows
 from tasks.statistics import wilson
 from tasks.training.loading import load_tokenizer
 
@@ -223,8 +224,7 @@ def _evaluation_rows(ctx: StageContext) -> list[dict[str, Any]]:
     """The 16-bit model's greedy answers, or none."""
     if "evaluate_grpo" not in ctx.inputs:
         return []
-    lines = (ctx.inputs["evaluate_grpo"] / "items.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+    return read_rows(ctx.inputs["evaluate_grpo"] / "items.jsonl")
 
 
 def _against_source(problems: list[checks.Problem], proofs: dict[str, checks.Proof]) -> list[checks.Problem]:

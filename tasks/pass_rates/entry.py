@@ -35,8 +35,9 @@ def run(ctx: StageContext) -> StageResult:
     measured = saved_rows(ctx, [row["id"] for row in problems])
     if measured:
         ctx.log(f"{len(measured)} of {len(problems)} prompts were measured before the stage was stopped")
-    left = (len(problems) - len(measured)) * settings.samples * config.grpo.max_completion_length
-    sampler = Sampler(folder, tokenizer, config, left) if left else None
+    # Of all prompts, also of those that are measured: a resumed stage goes on with the engine that it began with.
+    new_tokens = len(problems) * settings.samples * config.grpo.max_completion_length
+    sampler = Sampler(folder, tokenizer, config, new_tokens) if len(measured) < len(problems) else None
     with (ctx.work_dir / PARTIAL).open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in measured)
         while sampler is not None and len(measured) < len(problems):

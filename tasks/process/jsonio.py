@@ -55,3 +55,14 @@ def read_json(path: Path) -> Any | None:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSON lines file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: a line is not JSON.
+    """
+    # Not splitlines(): a completion may hold U+2028, which that takes for the end of a line.
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]

@@ -19,6 +19,7 @@ from artifacts.store import Store
 from pipeline_config.evaluation import HELD_OUT
 from pipeline_config.promotion import PromotionConfig
 from tasks.errors import DataError
+from tasks.process.jsonio import read_rows
 from tasks.statistics import mcnemar_exact, mcnemar_worse, paired_loss_interval, wilson
 
 
@@ -74,8 +75,7 @@ def answers_of(store: Store, evaluation: Manifest, name: str = HELD_OUT) -> Answ
             scores, folder = scores.get("sets", {}).get(name), folder / "sets" / name
         if not scores or "spec" not in scores:
             return None
-        lines = (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()
-        items = [json.loads(line) for line in lines if line.strip()]
+        items = read_rows(folder / "items.jsonl")
         # Greedy answers do not depend on how others are sampled.
         return Answers(scores["spec"]["greedy_digest"], {str(item["id"]): bool(item["right"]) for item in items})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

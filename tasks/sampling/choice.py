@@ -18,14 +18,15 @@ LAYER_STEP_S = 0.8e-3
 Measured on one H200 (docs/gpu.md)."""
 MOST_ROWS = 512
 ROWS_SHARE = 0.25
-"""Share of the free memory that the rows of a batch may fill with keys, values and logits."""
+"""Share of the free memory, less the weights, that the rows of a batch may fill with keys, values and logits."""
 
 
 def rows_that_fit(shape: ModelShape, config: PipelineConfig, free_bytes: int) -> int:
-    """Completions that transformers samples at once on a GPU: keys and values of `model.max_context` tokens in 16 bits, and
-    three copies of a token's logits in 32."""
+    """Completions that transformers samples at once on a GPU, beside weights in 16 bits: keys and values of `model.max_context`
+    tokens in 16 bits, and three copies of a token's logits in 32."""
     row = cache_bytes(shape, config.model.max_context) + 3 * 4 * shape.vocab
-    return max(1, min(MOST_ROWS, int(free_bytes * ROWS_SHARE) // row))
+    left = free_bytes - 2 * shape.parameters
+    return max(1, min(MOST_ROWS, int(left * ROWS_SHARE) // row))
 
 
 def transformers_seconds(shape: ModelShape, rows: int, new_tokens: int) -> float:

@@ -20,7 +20,8 @@ from tasks.sampling.choice import engine_pays, rows_that_fit
 from tasks.training.loading import compute_dtype, device_of, load_model
 
 CPU_ROWS = 64
-"""Completions sampled at once on a CPU, and by a model that is being trained, unless `evaluation.batch_size` says otherwise."""
+"""Completions sampled at once on a CPU, by a model that is being trained, and where the free memory of a GPU is not known, unless
+`evaluation.batch_size` says otherwise."""
 Progress = Callable[[int, int], None]
 
 
@@ -88,7 +89,9 @@ class Sampler:
         if self.device.type == "cuda":
             trusted = config.model.trust_remote_code
             shape = shape_of(read_config(folder, trusted), trusted)
-            self.rows = config.evaluation.batch_size or rows_that_fit(shape, config, free_memory())
+            free = free_memory()
+            if config.evaluation.batch_size is None and free is not None:
+                self.rows = rows_that_fit(shape, config, free)
             with_engine &= config.vllm.enabled == "on" or engine_pays(shape, self.rows, new_tokens)
         if with_engine:
             from tasks.sampling.engine import start_engine
@@ -173,10 +176,13 @@ class Sampler:
         return completions
 
 
-def free_memory() -> int:
-    """Bytes that are free on this process's GPU, 0 if that cannot be read. From nvidia-smi: a process that has used CUDA cannot fork an engine."""
+def free_memory() -> int | None:
+    """Bytes that are free on this process's GPU, None if that cannot be read: there is no nvidia-smi, or it says `[N/A]`, as on a GPU
+    that shares the host's memory. Not from torch: a process that has used CUDA cannot fork an engine."""
     gpu = next(iter(visible_gpus()), None)
-    return (int(gpu["total"]) - int(gpu["used"])) * 2**20 if gpu else 0
+    if gpu is None or not (gpu["total"].isdigit() and gpu["used"].isdigit()):
+        return None
+    return (int(gpu["total"]) - int(gpu["used"])) * 2**20
 
 
 def uses_vllm(config: PipelineConfig, device: torch.device) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.contract.prompts import encode_prompt
 from tasks.errors import ModelError
 from tasks.log_probabilities import distances, way_back
+from tasks.process.jsonio import read_rows
 
 TOLERANCE = 0.1
 """Largest mean distance in nats a token. Measured: SmolLM2-135M with adapters of three sizes (rank 8, entries of B about 1e-4,
@@ -48,9 +48,8 @@ def probes_of_rows(rows: Sequence[dict[str, list[int]]], ignored: int) -> list[P
 
 def probes_of_rollouts(path: Path, tokenizer: Any, config: PipelineConfig) -> list[Probe]:
     """The newest completions that GRPO kept."""
-    lines = path.read_text(encoding="utf-8").splitlines()[-PROBES:] if path.is_file() else []
     probes = []
-    for row in map(json.loads, lines):
+    for row in read_rows(path)[-PROBES:] if path.is_file() else []:
         prompt = encode_prompt(tokenizer, config.contract, row["question"])
         completion = tokenizer(row["completion"], add_special_tokens=False)["input_ids"]
         if completion and len(prompt) < LONGEST:

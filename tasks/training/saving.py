@@ -29,7 +29,8 @@ def save_merged(
         merge_into: model folder whose 16-bit weights the adapter is merged into, for a policy whose own base weights
             are 4-bit or shared with a rollout engine; merging into those would round or disturb them.
 
-        probes: completions on which the merged weights are compared with base plus adapter (LoRA only).
+        probes: completions on which the merged weights are compared with base plus adapter (LoRA only); nothing is compared
+            when `merge_into` does not fit beside the policy on its GPU.
 
     Returns what the manifest keeps: trainable and total parameters, the type, and for LoRA `merge` (see `MergeCheck`).
 
@@ -42,9 +43,14 @@ def save_merged(
     if isinstance(model, PeftModel):
         model.save_pretrained(str(out / "adapter"))
         if merge_into is not None:
-            # Where the policy is: unsloth has replaced parts of the model's class by code for that device.
-            device = next(model.parameters()).device
-            base = AutoModelForCausalLM.from_pretrained(str(merge_into), dtype=dtype, use_safetensors=True).to(device)
+            base = AutoModelForCausalLM.from_pretrained(str(merge_into), dtype=dtype, use_safetensors=True)
+            try:
+                # Where the policy is: unsloth has replaced parts of the model's class by code for that device.
+                base = base.to(next(model.parameters()).device)
+            except torch.OutOfMemoryError:
+                # Beside a 4-bit policy and its engine there may be no room for 16 bits. On the host the adapter can be merged,
+                # but no forward pass made to compare.
+                base, probes = base.to("cpu"), ()
             model = PeftModel.from_pretrained(base, str(out / "adapter"))
         check = MergeCheck(model, probes)
         computed = next(model.parameters()).dtype

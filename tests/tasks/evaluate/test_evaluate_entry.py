@@ -17,7 +17,7 @@ from tasks.models import prepare_model
 from tasks.process.context import StageContext
 from tasks.sampling.sampler import Completion, SamplingSettings
 
-RIGHT = "w<end_working_out><SOLUTION>{}</SOLUTION>"
+RIGHT = "w\u2028<end_working_out><SOLUTION>{}</SOLUTION>"  # a line separator to Unicode, not to JSON lines
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def stage(folder: Path, model: Path, sets: dict[str, list[str]], dirty: str = ""
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def test_every_set_is_scored_under_its_own_spec(tmp_path: Path, model: Path) -> None:

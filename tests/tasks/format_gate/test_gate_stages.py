@@ -150,7 +150,12 @@ def test_pass_rates_of_the_training_prompts(stages: Stages, monkeypatch: pytest.
     assert sum(in_one_go["prompts_by_right"]) == 50
 
     calls: list[int] = []
-    sample = Sampler.sample
+    budgets: list[int] = []
+    start, sample = Sampler.__init__, Sampler.sample
+
+    def started(self: Sampler, folder: Any, tokenizer: Any, config: Any, new_tokens: int) -> None:
+        budgets.append(new_tokens)
+        start(self, folder, tokenizer, config, new_tokens)
 
     def interrupted(self: Sampler, prompts: Any, *rest: Any, **more: Any) -> Any:
         calls.append(len(prompts))
@@ -158,12 +163,15 @@ def test_pass_rates_of_the_training_prompts(stages: Stages, monkeypatch: pytest.
             raise Interrupted("stop")
         return sample(self, prompts, *rest, **more)
 
+    monkeypatch.setattr(Sampler, "__init__", started)
     monkeypatch.setattr(Sampler, "sample", interrupted)
     ctx = stages.context("sft", "dataset")
     with pytest.raises(Interrupted):
         entry.run(ctx)
     assert entry.run(ctx).metrics == in_one_go
     assert calls == [20, 20, 10, 10]
+    # The engine is chosen by all that is to be sampled, so a resumed stage goes on with the one that it began with.
+    assert budgets == [50 * 4 * ctx.config.grpo.max_completion_length] * 2
     assert (ctx.out / "rates.parquet").read_bytes() == (whole.out / "rates.parquet").read_bytes()
 
     stages.outputs["pass_rates"] = ctx.out

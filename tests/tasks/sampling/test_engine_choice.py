@@ -1,5 +1,10 @@
 """vLLM or transformers: worked examples for a 135M and an 8B model."""
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from pipeline_config.loading import load_config
@@ -27,11 +32,12 @@ def with_context(tokens: int) -> PipelineConfig:
     return load_config("tiny", overrides=[f"model.max_context={tokens}", "grpo.max_completion_length=16"])
 
 
-def test_a_batch_fills_a_quarter_of_the_free_memory() -> None:
+def test_a_batch_fills_a_quarter_of_what_the_weights_leave() -> None:
     # 512 tokens: 2 x 2 x 30 x 192 x 512 = 11.8 MB of keys and values and 0.6 MB of logits a row: 512 rows are 6.3 GB.
     assert rows_that_fit(SMALL, with_context(512), 80 * GIB) == MOST_ROWS
-    # 4096 tokens: 604 MB + 1.8 MB a row; a quarter of 80 GiB holds 35.
-    assert rows_that_fit(LARGE, with_context(4096), 80 * GIB) == 35
+    # 4096 tokens: 604 MB + 1.8 MB a row; a quarter of 80 GiB less 16 GB of weights holds 28, one of 24 GiB 4.
+    assert rows_that_fit(LARGE, with_context(4096), 80 * GIB) == 28
+    assert rows_that_fit(LARGE, with_context(4096), 24 * GIB) == 4
     assert rows_that_fit(LARGE, with_context(4096), 1 * GIB) == 1
 
 
@@ -43,4 +49,45 @@ def test_expected_time() -> None:
 def test_an_engine_starts_only_for_work_that_takes_longer_than_its_start() -> None:
     assert not engine_pays(SMALL, 512, 1000 * 96)
     assert engine_pays(SMALL, 512, 20_000 * 96)
-    assert engine_pays(LARGE, 35, 200 * 1024)
+    assert engine_pays(LARGE, 28, 200 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("memory", "sets", "tokens", "rows", "engine"),
+    [
+        (["0", "81920"], [], 1000, MOST_ROWS, False),
+        (["0", "81920"], [], 10**8, MOST_ROWS, True),
+        (["0", "81920"], ["vllm.enabled=on"], 1000, MOST_ROWS, True),
+        (["0", "81920"], ["vllm.enabled=off"], 10**8, MOST_ROWS, False),
+        (["81920", "81920"], [], 1000, 1, False),
+        (["0", "81920"], ["evaluation.batch_size=7"], 1000, 7, False),
+        (["[N/A]", "[N/A]"], [], 1000, 64, False),
+        (None, [], 1000, 64, False),
+    ],
+)
+def test_the_sampler_on_a_gpu(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: list[str] | None,
+    sets: list[str],
+    tokens: int,
+    rows: int,
+    engine: bool,
+) -> None:
+    """By used and total MiB, settings and work: how many completions at once, and whether an engine is started."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tasks.sampling import sampler
+
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
+    transformers.LlamaConfig(vocab_size=64, **shape).save_pretrained(tmp_path)
+    gpus = [{"used": memory[0], "total": memory[1]}] if memory else []
+    monkeypatch.setattr(sampler, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(sampler, "device_of", lambda config: torch.device("cuda"))
+    monkeypatch.setattr(sampler, "uses_vllm", lambda config, device: config.vllm.enabled != "off")
+    monkeypatch.setattr(sampler, "load_model", lambda *_: torch.nn.Identity())
+    started: dict[str, Any] = {"start_engine": lambda folder, config: "engine"}
+    monkeypatch.setitem(sys.modules, "tasks.sampling.engine", SimpleNamespace(**started))
+    config = load_config("smollm2-135m-gpu", overrides=sets)
+    made = sampler.Sampler(tmp_path, None, config, tokens)  # type: ignore[arg-type]
+    assert (made.rows, made.name) == (rows, "vllm" if engine else "transformers")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline_config.pipeline import PipelineConfig
@@ -86,14 +87,26 @@ def test_what_cannot_be_measured_is_not_called_well(folder: Path) -> None:
     assert MergeCheck(adapted(folder, 0.05), PROBES).compare(Patched())["tokens"] == 0
 
 
-def test_saving_measures_the_merge(folder: Path, tmp_path: Path) -> None:
+def test_saving_measures_the_merge(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     saved = save_merged(adapted(folder, 0.05), tokenizer, tmp_path, torch.bfloat16, probes=PROBES)
     assert saved["dtype"] == "bfloat16" and saved["merge"]["tokens"] == 51
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
     # A policy whose own weights must not be merged into: the adapter goes onto the folder's.
-    again = save_merged(adapted(folder, 0.05), tokenizer, tmp_path / "2", torch.bfloat16, folder, PROBES)
+    policy = adapted(folder, 0.05)
+    again = save_merged(policy, tokenizer, tmp_path / "2", torch.bfloat16, folder, PROBES)
     assert again["merge"]["mean"] < 0.05
+
+    def full(self: Any, *_: Any) -> Any:
+        monkeypatch.undo()
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    # Without room beside the policy the merge is made on the host, and says that it was not compared.
+    monkeypatch.setattr(type(policy.get_base_model()), "to", full)
+    third = save_merged(policy, tokenizer, tmp_path / "host", torch.bfloat16, folder, PROBES)
+    assert third["merge"] == {"tokens": 0, "tolerance": 0.1}
+    one, two = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("2", "host"))
+    assert all(torch.equal(one[name], two[name]) for name in one) and one.keys() == two.keys()
     plain = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
     assert "merge" not in save_merged(plain, tokenizer, tmp_path / "3", torch.bfloat16, probes=PROBES)
 
@@ -106,8 +119,8 @@ def test_probes(folder: Path, tmp_path: Path) -> None:
     tokenizer.chat_template = trained_template(tokenizer.chat_template, config.contract)
     path = tmp_path / "rollouts.jsonl"
     assert probes_of_rollouts(path, tokenizer, config) == []
-    rollouts = [{"question": "1 + 1?", "completion": text} for text in ("old", *["2"] * 3, "")]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rollouts))
+    rollouts = [{"question": "1 + 1?", "completion": text} for text in ("old", "2", "2", "2\u2028", "")]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rollouts))
     probes = probes_of_rollouts(path, tokenizer, config)
     assert len(probes) == 3 and tokenizer.decode(probes[0].ids).endswith("<start_working_out>2")
 
