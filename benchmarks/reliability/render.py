@@ -29,9 +29,12 @@ accepted, a process or a lock was left behind, or the next run could not go on.
 
 LIMITS = """## What is not made safe
 
-- **Machine and worker lost together.** Prefect keeps the flow run `Running` until its heartbeat is missed: `ops setup` makes the
-  automation that is to end it, after 150 s. Whether that has been tried here, the first table says.
-- **SIGTERM or kill -9 of the worker alone** leaves the flow process to Prefect; whether that has been tried, the first table says.
+- **Machine and worker lost together.** Prefect keeps the flow run `Running` until its heartbeat is missed: the automation of `ops
+  setup` ends it after 150 s. Until then it holds its slot of the work pool, so a pool with one slot waits that long.
+- **SIGTERM or kill -9 of the worker alone** does not end its flow, which goes on and reports by itself; only its output is missing
+  from the worker's.
+- **A run that is ended while the Prefect server is down** leaves no stage behind, but the flow's own process may take a minute more,
+  in which Prefect tries to report. Cancelling needs the server.
 - **A store that fails for longer than the retries** (by default after 10 s and 50 s) ends the run. What the stage made stays in the
   work directory, and the next run only stores it.
 - **Two hosts with one object store** exclude each other only when they store; a stage may be made twice. Without conditional
