@@ -67,8 +67,8 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
 
 def rounds_at(stage: str) -> int:
-    """Moments in a row: one more where there are checkpoints to go on from."""
-    return ROUNDS if stage in ("sft", "grpo") else ROUNDS - 1
+    """Moments in a row: several where there are checkpoints to go on from."""
+    return ROUNDS if stage in ("sft", "grpo") else 1
 
 
 def inflict(lab: Lab, fault: str, running: Running) -> float | None:

@@ -67,8 +67,8 @@ class Running:
                 return True
             if last and not works(self.flow):
                 return False
-            time.sleep(0.1)
-            seconds -= 0.1
+            time.sleep(0.2)
+            seconds -= 0.2
         return False
 
     def reach(self, share: float, early_s: float = 0.0) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Running:
                 ended = round(now, 1)
             if gone is not None and (ended is not None or (now > gone + 3 and not waits)):
                 break
-            time.sleep(0.3)
+            time.sleep(0.5)
         lost = []
         if gone is None:
             lost.append(f"still alive after {END_S:.0f} s: {self.alive()}")
