@@ -75,9 +75,10 @@ WORK = {
     "work directory: attempts garbage": ("attempts", "many"),
     "work directory: metrics.jsonl torn": ("metrics.jsonl", '{"step": 1, "loss": 2.5}\n{"step": 2, "lo'),
 }
+FOLDER = "lock file: a folder in its place"
 OTHER = (
     "lock file: garbage",
-    "lock file: a folder in its place",
+    FOLDER,
     "run record: garbage",
     "manifest: copied from another artifact",
     "all checkpoints: damaged",
@@ -104,6 +105,14 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
         lost = [] if ended.code == 13 else [f"exit code {ended.code}"]
         went_on = "refused until the pipeline is updated or another store is chosen; nothing was deleted"
         return outcome(lost, noticed_s, error_line(ended), went_on)
+    if trial.fault == FOLDER:
+        lost = [] if ended.code == 13 else [f"exit code {ended.code}"]
+        for lock in (home / "locks").glob("*.lock"):
+            if lock.is_dir():
+                lock.rmdir()
+        again = lab.run(home, "--stop-after", "format_gate")
+        went_on = f"refused until the folder is moved away; then {how(home, again, trial.stage)}"
+        return outcome(lost + losses(home, "format_gate"), noticed_s, error_line(ended), went_on)
     return outcome(losses(home, "format_gate"), noticed_s, noticed, how(home, ended, trial.stage)) | {
         "same_result": compare(lab, home, "sft")
     }
@@ -148,7 +157,7 @@ def damage_stored(home: Path, trial: Trial) -> None:
         lock.parent.mkdir(parents=True, exist_ok=True)
         if trial.fault == "lock file: garbage":
             lock.write_bytes(b"\xff" * 5000)
-        elif trial.fault == "lock file: a folder in its place":
+        elif trial.fault == FOLDER:
             lock.mkdir()
 
 
