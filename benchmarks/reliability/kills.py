@@ -39,6 +39,7 @@ STAGES = (
 SIGNALS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 WHO = ("trainer", "supervisor", "flow", "worker", "server", "worker and flow")
 RESTART = "server restart"
+TRAIN = ("sft", "grpo")
 ROUNDS = 3
 GOES_ON = {"kill -9 trainer", "kill -9 supervisor"}
 """After these the flow tries the stage again."""
@@ -68,7 +69,12 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
 def rounds_at(stage: str) -> int:
     """Moments in a row: several where there are checkpoints to go on from."""
-    return ROUNDS if stage in ("sft", "grpo") else 1
+    return ROUNDS if stage in TRAIN else 1
+
+
+def share(trial: Trial, dice: random.Random) -> float:
+    """Where in the stage: anywhere; in further trials of a stage that trains, its second half, the first being imports."""
+    return dice.uniform(0.5 if trial.stage in TRAIN and trial.moment else 0.02, 0.98)
 
 
 def inflict(lab: Lab, fault: str, running: Running) -> float | None:
@@ -127,7 +133,7 @@ def interrupted_from(
             running = Running(lab, home, trial.stage, worker)
         except StageWasDone:
             break
-        moment = running.reach(dice.uniform(0.02, 0.98), early_s)
+        moment = running.reach(share(trial, dice), early_s)
         at = act(running)
         # A run whose worker died with it is only ended by the automation, after 150 s: waited for once.
         first = trial.stage == STAGES[0] and trial.moment == 0 and not done
@@ -162,7 +168,7 @@ def hit_again_from(lab: Lab, trial: Trial, dice: random.Random) -> dict[str, Any
     times: list[float] = []
     rounds = rounds_at(trial.stage)
     while len(done) < rounds:
-        moment = running.reach(dice.uniform(0.02, 0.98))
+        moment = running.reach(share(trial, dice))
         at = inflict(lab, trial.fault, running)
         if at is None:
             break

@@ -147,8 +147,8 @@ def kills_table(done: list[dict[str, Any]]) -> str:
         "same result as uninterrupted",
     )
     note = (
-        "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault. Up to three moments are on one "
-        "home: the run that follows an interrupted one is interrupted again, and the last one left alone (a run that goes on by itself is hit "
+        "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault (further trials of SFT and GRPO: over its "
+        "second half, where it trains). Up to three moments are on one home: the run that follows an interrupted one is interrupted again, and the last one left alone (a run that goes on by itself is hit "
         "again as it goes on). `-`: nothing of the kind, or not while the trial watched. Where worker and flow are gone, only the automation of "
         "`ops setup` ends the flow run, after 150 s; that was waited for once each.\n"
     )
