@@ -16,13 +16,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 HEAD = """# Reliability
 
 What happens to a run when something breaks. Every line was really done, on the `tiny` profile with few steps, a real Prefect
-server and a process worker where one is named, on a machine with 2 CPU cores that others were using too: times are
-upper bounds, not benchmarks. Reproduce or extend with
+server and a process worker where one is named, up to four trials side by side on a machine with 2 CPU cores that others were using
+too: times are upper bounds, not benchmarks. Reproduce or extend with
 
-    python -m benchmarks.reliability --moments 10          # all; resumable, adds what is missing to reliability.json
+    python -m benchmarks.reliability --moments 10 --lanes 3     # all; resumable, adds what is missing to reliability.json
     python -m benchmarks.reliability --kinds 4-damage --budget-minutes 8
 
-from [`benchmarks/reliability/`](../benchmarks/reliability); figures: [`benchmarks/reliability.json`](../benchmarks/reliability.json).
+as root (small disks are mounted) from [`benchmarks/reliability/`](../benchmarks/reliability); figures:
+[`benchmarks/reliability.json`](../benchmarks/reliability.json), each with the commit that it was measured on.
 **Lost** means: an artifact or a complete checkpoint that was there before is gone or damaged, something half-written was
 accepted, a process or a lock was left behind, or the next run could not go on.
 """
