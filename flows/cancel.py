@@ -53,6 +53,11 @@ def cancellable(work: Callable[[], Result], every_s: float = EVERY_S, patience: 
             raise
         # Raised on, the flow would end as crashed, or stay Cancelling until its worker has loaded it once more for its hooks.
         return Cancelled(message="cancelled; what is finished is stored, and the next run goes on from there")
+    except Exception as error:
+        if run_id is None or not _is_cancelling(run_id):
+            raise
+        # Prefect refuses Failed, too.
+        return Cancelled(message=f"cancelled, when it had failed: {type(error).__name__}: {error}")
     finally:
         done.set()
 

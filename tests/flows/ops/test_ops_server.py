@@ -272,7 +272,12 @@ def test_a_run_that_its_worker_cancels_ends_as_cancelled_by_itself(client: SyncP
     assert state.is_cancelled() and "the next run goes on" in (state.message or "")
 
 
-def test_a_run_that_ends_just_as_it_is_cancelled_does_not_stay_cancelling(client: SyncPrefectClient) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"), [(None, "all was done"), (ConfigError("no such key"), "had failed: ConfigError: no such key")]
+)
+def test_a_run_that_ends_just_as_it_is_cancelled_does_not_stay_cancelling(
+    client: SyncPrefectClient, error: Exception | None, message: str
+) -> None:
     @flow(name="grpo-pipeline")
     def ends() -> Any:
         run = FlowRunContext.get()
@@ -281,11 +286,13 @@ def test_a_run_that_ends_just_as_it_is_cancelled_does_not_stay_cancelling(client
 
         def work() -> None:
             client.set_flow_run_state(flow_run, State(type=StateType.CANCELLING))
+            if error:
+                raise error
 
         return cancellable(work, every_s=60)
 
     state = ends(return_state=True)
-    assert state.is_cancelled() and "all was done" in (state.message or "")
+    assert state.is_cancelled() and message in (state.message or "")
 
 
 def test_work_that_ends_is_returned_and_no_thread_is_left() -> None:
