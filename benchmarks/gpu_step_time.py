@@ -219,7 +219,7 @@ def stock(arm: str, folder: Path, shape: Shape, steps: int, four_bit: bool, cloc
         for text in questions(shape, shape.prompts * (steps + 1))
     ]
     arguments = GRPOConfig(
-        output_dir="/tmp/stock", max_steps=steps, logging_steps=1, report_to="none", save_strategy="no", bf16=True,
+        output_dir=str(clock.path.with_suffix("")), max_steps=steps, logging_steps=1, report_to="none", save_strategy="no", bf16=True,
         learning_rate=5e-6, per_device_train_batch_size=shape.micro, gradient_accumulation_steps=shape.accumulation,
         num_generations=8, max_completion_length=shape.tokens, temperature=1.0, beta=0.0, loss_type="grpo",
         use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=shape.share,
