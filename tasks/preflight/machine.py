@@ -32,7 +32,9 @@ class Machine:
 
 def read_machine(folder: Path) -> Machine:
     """Measure this machine; `folder` is on the disk that the run writes to."""
-    gpus = tuple(int(gpu["total"]) * 2**20 for gpu in visible_gpus())
+    # nvidia-smi says `[N/A]` of a GPU that shares the host's memory.
+    shared = int(psutil.virtual_memory().total)
+    gpus = tuple(int(gpu["total"]) * 2**20 if gpu["total"].isdigit() else shared for gpu in visible_gpus())
     return Machine(free_host_memory(), gpus, shutil.disk_usage(folder).free)
 
 

@@ -70,3 +70,8 @@ def test_reading_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(machine, "visible_gpus", lambda: [{"total": "1000"}])
     found = read_machine(tmp_path)
     assert found.gpus == (1000 * 2**20,) and found.host > 0 and found.disk > 0
+
+
+def test_a_gpu_that_shares_the_hosts_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "visible_gpus", lambda: [{"total": "[N/A]", "used": "[N/A]"}])
+    assert read_machine(tmp_path).gpus == (psutil.virtual_memory().total,)
