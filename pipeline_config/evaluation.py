@@ -63,8 +63,8 @@ class EvaluationConfig(Section):
     max_new_tokens: int | None = Field(None, ge=4, le=1_048_576)
     """Longest completion; unset means `grpo.max_completion_length`."""
     batch_size: int | None = Field(None, ge=1, le=65_536)
-    """Completions sampled at once without vLLM; unset means 64 on a CPU, and on a GPU as many as fit, at most 512. Does not change
-    greedy results beyond the rounding of a GPU."""
+    """Completions sampled at once without vLLM; unset means 64 on a CPU, and on a GPU as many as fit, at most 512, and half as many
+    after running out of memory. Does not change greedy results beyond the rounding of a GPU."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Seed of the sampled completions. Apart from the run's seed, so that runs with different seeds stay comparable."""
     overlap: OverlapConfig = OverlapConfig()

@@ -149,13 +149,24 @@ class Sampler:
         # Prompts of like length together waste the least on padding.
         order = sorted((i for i in range(len(prompts)) for _ in range(settings.n)), key=lambda i: (len(prompts[i]), i))
         found: list[list[Completion]] = [[] for _ in prompts]
-        size = self.rows
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            for i, completion in zip(batch, self._complete([prompts[i] for i in batch], generation), strict=True):
+        start = 0
+        while start < len(order):
+            batch = order[start : start + self.rows]
+            try:
+                completions = self._complete([prompts[i] for i in batch], generation)
+            except torch.OutOfMemoryError:
+                if self.config.evaluation.batch_size is not None or len(batch) == 1:
+                    raise
+                completions = []
+            if not completions:  # not in the handler: the exception holds what is to be freed
+                self.rows = len(batch) // 2
+                torch.cuda.empty_cache()
+                continue
+            for i, completion in zip(batch, completions, strict=True):
                 found[i].append(completion)
+            start += len(batch)
             if progress:
-                progress(min(start + size, len(order)), len(order))
+                progress(start, len(order))
         return found
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""vLLM or transformers: worked examples for a 135M and an 8B model."""
+"""vLLM or transformers, and how many completions at once: worked examples for a 135M and an 8B model."""
 
 import sys
 from pathlib import Path
@@ -91,3 +91,31 @@ def test_the_sampler_on_a_gpu(
     config = load_config("smollm2-135m-gpu", overrides=sets)
     made = sampler.Sampler(tmp_path, None, config, tokens)  # type: ignore[arg-type]
     assert (made.rows, made.name) == (rows, "vllm" if engine else "transformers")
+
+
+def test_a_batch_that_does_not_fit_is_halved_unless_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from tasks.sampling.sampler import Completion, Sampler, SamplingSettings
+
+    tried: list[int] = []
+
+    def complete(self: Sampler, prompts: Any, generation: Any) -> list[Completion]:
+        tried.append(len(prompts))
+        if len(prompts) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [Completion(str(prompt[0]), 1, truncated=False) for prompt in prompts]
+
+    monkeypatch.setattr(Sampler, "_complete", complete)
+    tokenizer: Any = SimpleNamespace(pad_token_id=0, eos_token_id=1)
+    model: Any = SimpleNamespace(device=torch.device("cpu"))
+    done: list[int] = []
+
+    def sample(*sets: str) -> list[list[str]]:
+        made = Sampler.around(model, tokenizer, load_config("smollm2-135m-gpu", overrides=list(sets)))
+        found = made.sample([[n] for n in range(5)], SamplingSettings(1.0, 4, n=2), lambda n, of: done.append(n))
+        return [[completion.text for completion in each] for each in found]
+
+    assert sample() == [[str(n)] * 2 for n in range(5)]
+    assert tried == [10, 5, 2, 2, 2, 2, 2] and done == [2, 4, 6, 8, 10]
+    with pytest.raises(torch.OutOfMemoryError):
+        sample("evaluation.batch_size=4")
