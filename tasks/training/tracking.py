@@ -209,7 +209,7 @@ class Tracker:
         for row in self._rollouts.read() if self._rollouts is not None else []:
             done = row.get("step")
             self._waiting[(done if isinstance(done, int) else 0) + 1].append(row)
-        # Those of later steps are from an attempt that ended before its next checkpoint; they are sampled again.
+        # Those of later steps wait for the row of theirs.
         for step in sorted(step for step in self._waiting if step <= self._step):
             run.log({"completions": self._table(list(self._waiting.pop(step)))}, step=step)
 
