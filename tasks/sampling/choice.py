@@ -12,20 +12,21 @@ from pipeline_config.pipeline import PipelineConfig
 from tasks.preflight.memory import ModelShape, cache_bytes
 
 ENGINE_START_S = 45.0
-"""Start of an engine, imports and profiling of its memory included. Measured on one H200 (docs/gpu.md)."""
+"""Start of an engine, imports and profiling of its memory included. On an H200 a stage that evaluated 1,000 short problems took 60 to
+70 s with an engine and 26 to 31 s with transformers (benchmarks/gpu_chain.json, runs 1 and 2)."""
 LAYER_STEP_S = 0.8e-3
 """Time that transformers takes for one layer of one decoding step, whatever the batch: launching its kernels is what takes long.
-Measured on one H200 (docs/gpu.md)."""
+On an H200, 500 completions of at most 96 tokens with 30 layers took 1.9 to 3.8 s: 0.7 to 1.3 ms."""
 MOST_ROWS = 512
 ROWS_SHARE = 0.25
-"""Share of the free memory, less the weights, that the rows of a batch may fill with keys, values and logits."""
+"""Share of the GPU's memory, less the weights, that the rows of a batch may fill with keys, values and logits."""
 
 
-def rows_that_fit(shape: ModelShape, config: PipelineConfig, free_bytes: int) -> int:
+def rows_that_fit(shape: ModelShape, config: PipelineConfig, gpu_bytes: int) -> int:
     """Completions that transformers samples at once on a GPU, beside weights in 16 bits: keys and values of `model.max_context`
     tokens in 16 bits, and three copies of a token's logits in 32."""
     row = cache_bytes(shape, config.model.max_context) + 3 * 4 * shape.vocab
-    left = free_bytes - 2 * shape.parameters
+    left = gpu_bytes - 2 * shape.parameters
     return max(1, min(MOST_ROWS, int(left * ROWS_SHARE) // row))
 
 

@@ -89,9 +89,9 @@ class Sampler:
         if self.device.type == "cuda":
             trusted = config.model.trust_remote_code
             shape = shape_of(read_config(folder, trusted), trusted)
-            free = free_memory()
-            if config.evaluation.batch_size is None and free is not None:
-                self.rows = rows_that_fit(shape, config, free)
+            memory = gpu_memory()
+            if config.evaluation.batch_size is None and memory is not None:
+                self.rows = rows_that_fit(shape, config, memory)
             with_engine &= config.vllm.enabled == "on" or engine_pays(shape, self.rows, new_tokens)
         if with_engine:
             from tasks.sampling.engine import start_engine
@@ -187,13 +187,12 @@ class Sampler:
         return completions
 
 
-def free_memory() -> int | None:
-    """Bytes that are free on this process's GPU, None if that cannot be read: there is no nvidia-smi, or it says `[N/A]`, as on a GPU
-    that shares the host's memory. Not from torch: a process that has used CUDA cannot fork an engine."""
+def gpu_memory() -> int | None:
+    """Bytes of this process's GPU, None if that cannot be read: there is no nvidia-smi, or it says `[N/A]`, as on a GPU that
+    shares the host's memory. All of it, not what is free at the moment, so that the same work is sampled alike on the same
+    machine. Not from torch: a process that has used CUDA cannot fork an engine."""
     gpu = next(iter(visible_gpus()), None)
-    if gpu is None or not (gpu["total"].isdigit() and gpu["used"].isdigit()):
-        return None
-    return (int(gpu["total"]) - int(gpu["used"])) * 2**20
+    return int(gpu["total"]) * 2**20 if gpu is not None and gpu["total"].isdigit() else None
 
 
 def uses_vllm(config: PipelineConfig, device: torch.device) -> bool:

@@ -55,33 +55,34 @@ def test_an_engine_starts_only_for_work_that_takes_longer_than_its_start() -> No
 @pytest.mark.parametrize(
     ("memory", "sets", "tokens", "rows", "engine"),
     [
-        (["0", "81920"], [], 1000, MOST_ROWS, False),
-        (["0", "81920"], [], 10**8, MOST_ROWS, True),
-        (["0", "81920"], ["vllm.enabled=on"], 1000, MOST_ROWS, True),
-        (["0", "81920"], ["vllm.enabled=off"], 10**8, MOST_ROWS, False),
-        (["81920", "81920"], [], 1000, 1, False),
-        (["0", "81920"], ["evaluation.batch_size=7"], 1000, 7, False),
-        (["[N/A]", "[N/A]"], [], 1000, 64, False),
+        ("81920", [], 1000, MOST_ROWS, False),
+        ("81920", [], 10**8, MOST_ROWS, True),
+        ("81920", ["vllm.enabled=on"], 1000, MOST_ROWS, True),
+        ("81920", ["vllm.enabled=off"], 10**8, MOST_ROWS, False),
+        ("81920", ["model.max_context=8192"], 1000, MOST_ROWS, False),
+        ("8", [], 1000, 15, False),  # a quarter of 8 MiB, rows of 2 x 2 x 4 x 16 x 512 + 12 x 64 bytes
+        ("81920", ["evaluation.batch_size=7"], 1000, 7, False),
+        ("[N/A]", [], 1000, 64, False),
         (None, [], 1000, 64, False),
     ],
 )
 def test_the_sampler_on_a_gpu(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    memory: list[str] | None,
+    memory: str | None,
     sets: list[str],
     tokens: int,
     rows: int,
     engine: bool,
 ) -> None:
-    """By used and total MiB, settings and work: how many completions at once, and whether an engine is started."""
+    """By the GPU's MiB, settings and work: how many completions at once, and whether an engine is started."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from tasks.sampling import sampler
 
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
     transformers.LlamaConfig(vocab_size=64, **shape).save_pretrained(tmp_path)
-    gpus = [{"used": memory[0], "total": memory[1]}] if memory else []
+    gpus = [{"total": memory}] if memory else []
     monkeypatch.setattr(sampler, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(sampler, "device_of", lambda config: torch.device("cuda"))
     monkeypatch.setattr(sampler, "uses_vllm", lambda config, device: config.vllm.enabled != "off")
