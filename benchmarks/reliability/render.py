@@ -164,13 +164,16 @@ def load_text(done: list[dict[str, Any]]) -> str:
             parts.append(f"A store with {item['artifacts']:,} artifacts:\n\n" + table(("question", "seconds"), rows))
         if "runs_6_to_15" in item:
             names = {
-                "seconds": "seconds a run",
-                "rss": "resident bytes",
-                "fds": "open files",
-                "files": "files",
-                "bytes": "bytes on disk",
+                "seconds": ("seconds a run", 1.0, ".3f"),
+                "rss": ("resident memory, MB", 1e6, ".1f"),
+                "fds": ("open files", 1.0, ".0f"),
+                "files": ("files on disk (records and reports)", 1.0, ".0f"),
+                "bytes": ("disk, MB", 1e6, ".1f"),
             }
-            rows = [[names[k], f"{item['runs_6_to_15'][k]:,.6g}", f"{item['runs_91_to_100'][k]:,.6g}"] for k in names]
+            both = (item["runs_6_to_15"], item["runs_91_to_100"])
+            rows = [
+                [name, *(f"{part[key] / unit:{form}}" for part in both)] for key, (name, unit, form) in names.items()
+            ]
             parts.append("100 runs in a row, medians:\n\n" + table(("", "runs 6 to 15", "runs 91 to 100"), rows))
         if "most_stages_at_once" in item:
             parts.append(
@@ -190,7 +193,7 @@ def overhead_text(done: list[dict[str, Any]]) -> str:
     head = ("way", "runs", "seconds from asking to done: median (range)", "of that inside the run")
     return table(head, rows) + (
         "\n`deployment`: created by the API, taken by a process worker that asks every second, a new process for each run. `direct "
-        "calls`: `carry_out` with `tasks.execution.execute`, no Prefect; inside is without the interpreter's start.\n"
+        "calls`: `carry_out` with `tasks.execution.execute`, no Prefect; inside is without the interpreter's start. No other trial ran.\n"
         + _per_stage(by_way)
     )
 
