@@ -48,7 +48,7 @@ def cancellable(work: Callable[[], Result], every_s: float = EVERY_S, patience: 
         return result
     except TerminationSignal:
         if asked.is_set():
-            return Cancelled(message="cancelled without a worker: the run saw it itself")
+            return Cancelled(message="cancelled: the run saw it itself")
         if run_id is None or not _is_cancelling(run_id):
             raise
         # Raised on, the flow would end as crashed, or stay Cancelling until its worker has loaded it once more for its hooks.
