@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerState
+from transformers import PrinterCallback
 from trl import GRPOTrainer
 
 from pipeline_config.pipeline import PipelineConfig
@@ -36,6 +36,7 @@ from tasks.training.callback import StageCallback, raise_if_stopped, resume_poin
 from tasks.training.loading import device_of, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
 from tasks.training.merge import probes_of_rollouts, remarks
+from tasks.training.resume import train_from
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
 from tasks.training.world import AgreeOnStop, check_strategy, whole_model
@@ -83,20 +84,6 @@ def held_out_prompts(ctx: StageContext) -> Dataset | None:
         return None
     rows = pq.read_table(ctx.inputs["dataset"] / "gate.parquet").to_pylist()
     return prompts_of(rows[: ctx.config.grpo.eval_problems], ctx.config, held_out=True)
-
-
-def train(trainer: LedgerTrainer, checkpoint: str | None) -> float | None:
-    """Train to the end, from a checkpoint if there is one; returns the mean loss of the steps made now, None when none was left.
-
-    From a checkpoint of the last step transformers would train one step more.
-    """
-    if checkpoint is not None and trainer.accelerator.num_processes == 1:
-        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-        if state.global_step >= trainer.args.max_steps:
-            trainer._load_from_checkpoint(checkpoint)
-            trainer.state = state
-            return None
-    return float(trainer.train(resume_from_checkpoint=checkpoint).training_loss)
 
 
 def run(ctx: StageContext) -> StageResult:
@@ -171,7 +158,7 @@ def run(ctx: StageContext) -> StageResult:
         truncate_rollouts(rollouts, resumed_from or 0)
     trainer.resumed_at = resumed_from or 0
     try:
-        loss = train(trainer, checkpoint)
+        loss = train_from(trainer, checkpoint)
         watchdog.settle()
         raise_if_stopped(ctx, trainer.state.global_step)
         memory = memory_record(

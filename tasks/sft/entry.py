@@ -25,6 +25,7 @@ from tasks.training.callback import StageCallback, raise_if_stopped, resume_poin
 from tasks.training.loading import device_of, load_model, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
 from tasks.training.merge import probes_of_rows, remarks
+from tasks.training.resume import train_from
 from tasks.training.saving import save_merged, storage_dtype
 from tasks.training.unsloth import in_use, load_with_adapter
 from tasks.training.world import AgreeOnStop, check_strategy, whole_model
@@ -130,7 +131,7 @@ def run(ctx: StageContext) -> StageResult:
     ctx.saves_on_stop = True
     start_measuring(device)
     checkpoint, resumed_from = resume_point(ctx)
-    outcome = trainer.train(resume_from_checkpoint=checkpoint)
+    loss = train_from(trainer, checkpoint)
     raise_if_stopped(ctx, trainer.state.global_step)
     longest = max(len(row["input_ids"]) for row in encoded)
     memory = memory_record("sft", config, folder, device, longest_example=longest, unsloth=with_unsloth)
@@ -141,7 +142,7 @@ def run(ctx: StageContext) -> StageResult:
     sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, folder if with_unsloth else None, probes)
     return StageResult(
         metrics={
-            "train_loss": float(outcome.training_loss),
+            "train_loss": loss,
             "steps": trainer.state.global_step,
             "round": number,
             "rows": len(encoded),
