@@ -168,7 +168,7 @@ class Case:
 
     The victims die in the given order: a stage that is not to save goes first, and so does a guard
     (killed last, it may miss a stage that has already stopped and left, with nobody to sweep after it). `kinds` are traits of the fake stage: daemon (has a daemon without the marker), stubborn (ignores SIGTERM),
-    watchdog. `result` is what the flow got, if it lives: exit code, signal, ended_by.
+    watchdog. `again` is sent to the flow half a second later. `result` is what the flow got, if it lives: exit code, signal, ended_by.
     """
 
     victims: tuple[str, ...]
@@ -176,14 +176,16 @@ class Case:
     kinds: str = ""
     saves: bool = True
     grace_s: float = 3.0
-    again_after_s: float | None = None
+    again: int | None = None
     least_s: float = 0.0
     most_s: float = 10.0
     result: tuple[int, int | None, str] | None = None
     says: str = ""
 
     def __str__(self) -> str:
-        return f"{'+'.join(self.victims)}-{signal.Signals(self.signum).name}-{self.kinds or 'plain'}-{self.grace_s:g}"
+        again = f"-{signal.Signals(self.again).name}" if self.again else ""
+        name = f"{signal.Signals(self.signum).name}{again}"
+        return f"{'+'.join(self.victims)}-{name}-{self.kinds or 'plain'}-{self.grace_s:g}"
 
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -201,8 +203,9 @@ CASES = [
     Case(("stage", "supervisor", "flow"), KILL, saves=False),
     Case(("guard", "supervisor", "flow"), KILL, "watchdog"),
     Case(("flow",), TERM, "stubborn", saves=False, grace_s=1.0, least_s=0.9, says="did not stop in time"),
-    # A second signal during the grace kills at once.
-    Case(("flow",), TERM, "stubborn", saves=False, grace_s=20.0, again_after_s=0.5),
+    # A second SIGTERM, from a run and its worker that both see a cancel, takes nothing of the grace; Ctrl-C ends it at once.
+    Case(("flow",), TERM, "stubborn", saves=False, grace_s=2.0, again=TERM, least_s=1.9, says="did not stop in time"),
+    Case(("flow",), TERM, "stubborn", saves=False, grace_s=20.0, again=INT),
     # With the default grace and a stage that does not stop.
     Case(("flow",), KILL, "stubborn", saves=False, grace_s=25.0),
     Case(("supervisor",), KILL, "stubborn", saves=False, grace_s=25.0, result=(137, 9, "supervisor_lost")),
@@ -220,9 +223,9 @@ def play(case: Case, folder: Path) -> None:
         assert not run.lock_is_free()
         for victim in case.victims:
             os.kill(pids[victim], case.signum)
-        if case.again_after_s is not None:
-            time.sleep(case.again_after_s)
-            os.kill(pids["flow"], case.signum)
+        if case.again is not None:
+            time.sleep(0.5)
+            os.kill(pids["flow"], case.again)
         took = run.wait_until_nothing_is_left(case.most_s)
         assert took >= case.least_s
         log = (folder / "stage.log").read_text()
