@@ -29,6 +29,8 @@ VERIFIED = "verified.json"
 TICK_NS = 50_000_000
 
 _THREADS = min(4, os.cpu_count() or 1)
+_READS = 3
+"""How often a file is read whose other names go meanwhile."""
 _Seen = tuple[int, int, int, int]
 
 
@@ -111,10 +113,17 @@ def hash_files(files: Sequence[tuple[str, Path]]) -> tuple[list[FileEntry], dict
 
 def _hash_one(relative: str, path: Path) -> tuple[FileEntry, list[int | str] | None]:
     with translated(str(path), "read the file"):
-        before = path.stat()
-        began = time.time_ns()
-        digest = sha256_file(path)
-        after = path.stat()
+        for _ in range(_READS):
+            before = path.stat()
+            began = time.time_ns()
+            digest = sha256_file(path)
+            after = path.stat()
+            # Only its change time moves when another name of the file goes: a commit that has just ended deletes its folder.
+            if _key(before) == _key(after) or (before.st_size, before.st_mtime_ns) != (
+                after.st_size,
+                after.st_mtime_ns,
+            ):
+                break
     if _key(before) != _key(after):
         raise StoreError("changed while it was read", where=str(path), fix="stop what writes to it, then run again")
     entry = FileEntry(path=relative, size=after.st_size, sha256=digest)

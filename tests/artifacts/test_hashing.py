@@ -160,6 +160,25 @@ def test_an_unwritable_verified_file_is_no_error(folder: Any, tmp_path: Path) ->
     assert check_files(made, entries, deep=True, verified=tmp_path / "absent" / "v") == []
 
 
+def test_another_name_of_a_file_may_go_while_it_is_read(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when two processes store the same artifact, and the first deletes the folder that it came from."""
+    path = folder({"x": "abc"}) / "x"
+    other = path.with_name("y")
+    os.link(path, other)
+    read, reads = hashing.sha256_file, 0
+
+    def unlinking(file: Path) -> str:
+        nonlocal reads
+        reads += 1
+        time.sleep(0.02)  # the clock of change times is coarse
+        other.unlink(missing_ok=True)
+        return read(file)
+
+    monkeypatch.setattr(hashing, "sha256_file", unlinking)
+    (entry,) = hash_files([("x", path)])[0]
+    assert entry.sha256.startswith("ba7816bf") and reads == 2
+
+
 def test_a_file_that_changes_while_it_is_read(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = folder({"a": "1"})
 
