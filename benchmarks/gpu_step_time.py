@@ -313,12 +313,14 @@ def main() -> None:
     if arguments.what == "model":
         return
     if arguments.what == "all":
+        # Another shape's results stay; an arm that fails ends the comparison.
+        found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
         for arm in arguments.arms:
             flags = ["--profile"] if arguments.profile else []
             line = [sys.executable, __file__, "one", "--arm", arm, "--shape", arguments.shape, *flags]
-            subprocess.run([*line, "--steps", str(arguments.steps), "--folder", str(folder)], check=False)
-        found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*-*.json"))}
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+            subprocess.run([*line, "--steps", str(arguments.steps), "--folder", str(folder)], check=True)
+            found[f"{arguments.shape}-{arm}"] = json.loads((folder / f"{arguments.shape}-{arm}.json").read_text())
+            RESULT.write_text(json.dumps(found, indent=1) + "\n")
         return
     name = f"{arguments.shape}-{arguments.arm}{'-4bit' if arguments.four_bit else ''}{arguments.label}"
     clock = Clock(name, folder / f"{name}.json", arguments.steps, arguments.profile)
