@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.kills import ROUNDS, STAGES, interrupted_runs
+from benchmarks.reliability.kills import walk
 from benchmarks.reliability.lab import ROOT, Lab, end
 from benchmarks.reliability.prefect_server import with_worker
 from benchmarks.reliability.results import Trial
@@ -28,8 +28,7 @@ BY_WORKER, ALONE = "prefect flow-run cancel", "prefect flow-run cancel, of a run
 
 
 def trials(moments: int) -> list[Trial]:
-    chains = range(-(-moments // ROUNDS))
-    return [Trial(KIND, fault, stage, n) for n in chains for stage in STAGES for fault in (BY_WORKER, ALONE)]
+    return [Trial(KIND, fault, "", n) for n in range(moments) for fault in (BY_WORKER, ALONE)]
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:
@@ -47,11 +46,13 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
     try:
         # What counts is what comes after the command.
-        outcome = interrupted_runs(lab, trial, cancel, ROUNDS, trial.fault == BY_WORKER, COMMAND_S)
+        outcome = walk(lab, trial, cancel, trial.fault == BY_WORKER, COMMAND_S)
     finally:
         end(ready[0])
     late = [
-        f"alive for {r['gone_s']} s after the command" for r in outcome["rounds"] if (r["gone_s"] or 1e9) > WITHIN_S
+        f"{r['stage']}: alive for {r['gone_s']} s after the command"
+        for r in outcome["rounds"]
+        if (r["gone_s"] or 1e9) > WITHIN_S
     ]
     return {**outcome, "lost": outcome["lost"] + failed + late}
 

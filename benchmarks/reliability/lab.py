@@ -104,8 +104,8 @@ class Lab:
             raise RuntimeError(f"the base chain failed:\n{ended.tail(40)}")
         (self.folder / "base.done").touch()
 
-    def home(self, name: str, until: str = "") -> Path:
-        """A copy of the base home, without what the stage `until` and those after it made."""
+    def home(self, name: str, without: str | Sequence[str] = ()) -> Path:
+        """A copy of the base home, without what these stages made; of one stage's name, without it and those after it."""
         # No colon: it would cut the path in two in PYTHONPATH.
         home = self.folder / "trials" / re.sub(r"[^\w.-]", "_", name)
         shutil.rmtree(home, ignore_errors=True)
@@ -113,9 +113,10 @@ class Lab:
         # Hard links: nothing of a store is ever written in place. Locks are, so they are left out.
         subprocess.run(["cp", "-al", str(self.base / "store"), str(home / "store")], check=True)
         shutil.rmtree(home / "store" / "locks", ignore_errors=True)
-        if until:
-            for stage in NAMES[NAMES.index(until) :]:
-                shutil.rmtree(home / "store" / "artifacts" / stage, ignore_errors=True)
+        if isinstance(without, str):
+            without = NAMES[NAMES.index(without) :] if without else ()
+        for stage in without:
+            shutil.rmtree(home / "store" / "artifacts" / stage, ignore_errors=True)
         return home
 
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reliability.kills import STAGES, STOPS_NOTHING
 from benchmarks.reliability.overhead import STAGE as MADE
 from benchmarks.reliability.results import Results
 
@@ -119,41 +120,54 @@ def kills_table(done: list[dict[str, Any]]) -> str:
     rows = []
     for fault, items in sorted(by_fault.items()):
         moments = [moment for item in items for moment in item["rounds"]]
-        counts = defaultdict(int)
+        counts = dict.fromkeys(STAGES, 0)
         for item in items:
-            counts[item["stage"]] += len(item["rounds"])
-        same = sum(1 for item in items if not item["same_result"]["differ"])
-        alone = sum(1 for item in items if item["by_itself"])
-        resumed = sum(1 for item in items if item["same_result"].get("resumed_from_step"))
+            for moment in item["rounds"]:
+                counts[moment.get("stage", item["stage"])] += 1
+        # A trial walks through all stages; the first ones were of one stage each.
+        results = [result for item in items for result in item.get("results", {"": item.get("same_result")}).values()]
+        same = sum(not result["differ"] for result in results)
+        alone = sum(moment["by_itself"] or fault in STOPS_NOTHING for moment in moments)
+        resumed = sum(bool(result.get("resumed_from_step")) for result in results)
         rows.append(
             [
                 fault,
-                f"{len(moments)} ({', '.join(f'{stage} {count}' for stage, count in counts.items())})",
+                f"{len(moments)} ({_counts(counts)})",
                 _lost(items),
                 _span(moment.get("noticed_s") for moment in moments),
-                _span(moment["ended_s"] for moment in moments),
-                _span(moment["gone_s"] for moment in moments),
-                f"{alone} by itself, {len(items) - alone} by the next run; {resumed} from a checkpoint",
-                f"{same} of {len(items)}",
+                _span(moment.get("again_s") for moment in moments),
+                _span(moment["ended_s"] for moment in moments) if fault not in STOPS_NOTHING else "-",
+                _span(moment["gone_s"] for moment in moments) if fault not in STOPS_NOTHING else "-",
+                f"{alone} by itself, {len(moments) - alone} by the next run; {resumed} from a checkpoint",
+                f"{same} of {len(results)}",
             ]
         )
     head = (
         "fault",
-        "random moments (of stage)",
+        "random moments (at each stage)",
         "lost",
         "told in the run's log after s",
+        "at work again by itself after s",
         "flow run ended after s",
         "nothing alive after s",
         "how it went on",
-        "same result as uninterrupted",
+        "stages with the same result as uninterrupted",
     )
     note = (
-        "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault (further trials of SFT and GRPO: over its "
-        "second half, where it trains). Up to three moments are on one home: the run that follows an interrupted one is interrupted again, and the last one left alone (a run that goes on by itself is hit "
-        "again as it goes on). `-`: nothing of the kind, or not while the trial watched. Where worker and flow are gone, only the automation of "
-        "`ops setup` ends the flow run, after 150 s; that was waited for once each.\n"
+        "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault (in most trials of SFT and GRPO: over its "
+        "second half, where it trains). A trial strikes once in every stage of one chain: a run that is ended is followed by the next one, which is struck in the "
+        "next stage; one that goes on is struck again there. (The first trials struck one stage up to three times.) `-`: nothing of the kind, or not while the trial watched. "
+        "Where worker and flow are gone, only the automation of `ops setup` ends the flow run, after 150 s; that was waited for once each. Stages: "
+        f"{', '.join(STAGES)}; the other two evaluations share the code of `evaluate_grpo`.\n"
     )
     return table(head, rows) + "\n" + note
+
+
+def _counts(counts: dict[str, int]) -> str:
+    """How many at each stage, shortly: the least, and the stages that have more."""
+    least = min(counts.values())
+    more = ", ".join(f"{stage} {count}" for stage, count in counts.items() if count > least)
+    return f"{least} at each{f'; {more}' if more else ''}"
 
 
 def load_text(done: list[dict[str, Any]]) -> str:

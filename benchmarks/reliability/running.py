@@ -28,51 +28,55 @@ WORDS = (
 )
 
 
-class StageWasDone(Exception):
-    """The run ended without starting the stage: an interrupted run had finished or stored it."""
-
-
 class Running:
-    """A flow run whose stage under test has started.
+    """A flow run of the whole chain.
 
     Args:
         worker: a run of the deployment, carried out by the worker; otherwise one of the command line, which no worker knows.
-        sets: settings beside the lab's.
+
+    Attributes:
+        state: what Prefect last said of it: type, name, message.
+        over: whether its end was seen.
     """
 
-    def __init__(self, lab: Lab, home: Path, stage: str, worker: bool = True, sets: tuple[str, ...] = ()) -> None:
-        self.lab, self.home, self.stage = lab, home, stage
-        self.run_id = start_run(lab, lab.deployment, home, stage, sets) if worker else ""
-        own = None if worker else lab.start(lab.command(home, "--stop-after", stage, sets=sets), home / "first.log")
-        self.stage_pid = 0
-        began = time.monotonic()
-        while not self.find_stage(2):
-            state = state_of(lab, self.run_id) if worker else {}
-            if state.get("type") == "COMPLETED" or (own is not None and own.poll() == 0):
-                raise StageWasDone
-            if state.get("type") in FINAL or (own and own.poll()) or time.monotonic() - began > 240:
-                raise RuntimeError(f"the stage did not start: {state}")
-        if not worker:
-            self.run_id = newest_run(lab, home)
+    def __init__(self, lab: Lab, home: Path, worker: bool = True) -> None:
+        self.lab, self.home = lab, home
+        self.run_id = start_run(lab, lab.deployment, home, "") if worker else ""
+        self._own = None if worker else lab.start(lab.command(home), home / "runs.log")
+        self.stage, self.stage_pid = "", 0
+        self.supervisor = self.flow = 0
+        self.state: dict[str, Any] = {}
+        self.over = False
 
-    def find_stage(self, seconds: float) -> bool:
-        """Wait for a process of the stage other than the last one."""
-        last = self.stage_pid
-        while seconds > 0:
-            found = [pid for pid in _stage_processes(self.home, self.stage) if pid != last]
-            if found:
-                self.stage_pid = found[0]
-                self.supervisor = psutil.Process(self.stage_pid).ppid()
-                self.flow = psutil.Process(self.supervisor).ppid()
+    def reach(self, stage: str, seconds: float = 240.0) -> bool:
+        """Wait for a process of this stage; False when the stage is stored without one, or the run has ended (`over`)."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            if self._find(stage):
                 return True
-            if last and not works(self.flow):
+            if latest(self.home, stage):
+                return False
+            self.state = (state_of(self.lab, self.run_id) if self.run_id else {}) or self.state
+            if self.state.get("type") in FINAL or (self._own and self._own.poll() is not None):
+                self.over = True
                 return False
             time.sleep(0.2)
-            seconds -= 0.2
+        raise RuntimeError(f"{stage} did not start within {seconds:.0f} s")
+
+    def _find(self, stage: str) -> bool:
+        """Whether there is a process of the stage; it is then the one at hand."""
+        for pid, supervisor in _stage_processes(self.home, stage):
+            try:
+                self.flow = psutil.Process(supervisor).ppid()
+            except psutil.Error:
+                continue
+            self.stage, self.stage_pid, self.supervisor = stage, pid, supervisor
+            self.run_id = self.run_id or newest_run(self.lab, self.home)
+            return True
         return False
 
-    def reach(self, share: float, early_s: float = 0.0) -> dict[str, Any]:
-        """Wait until this share of the time is over that the uninterrupted stage would take, less `early_s`, or the stage has
+    def wait_until(self, share: float, early_s: float = 0.0) -> dict[str, Any]:
+        """Wait until this share of the time is over that the uninterrupted stage takes, less `early_s`, or the stage has
         ended."""
         base = latest(self.lab.base, self.stage)
         began = time.monotonic()
@@ -101,19 +105,22 @@ class Running:
         found = [process.pid for process in below(self.home)]
         return found + ([self.flow] if works(self.flow) else [])
 
-    def heard(self, killed_at: float) -> dict[str, Any]:
-        """The first line of the run's log in Prefect that tells of the fault, and when it came."""
-        began = datetime.now(UTC) - timedelta(seconds=time.monotonic() - killed_at)
-        asked = {"logs": {"flow_run_id": {"any_": [self.run_id]}}, "sort": "TIMESTAMP_ASC", "limit": 200}
+    def heard(self, killed_at: float, until: float | None = None) -> dict[str, Any]:
+        """The first line of the run's log in Prefect that tells of the fault, and when it came (times: monotonic)."""
+        now, here = datetime.now(UTC), time.monotonic()
+        began = now - timedelta(seconds=here - killed_at)
+        before = now - timedelta(seconds=here - until) if until else now + timedelta(minutes=1)
+        within = {"after_": began.isoformat(), "before_": before.isoformat()}
+        asked = {"logs": {"flow_run_id": {"any_": [self.run_id]}, "timestamp": within}, "sort": "TIMESTAMP_ASC"}
         lines = HTTP.post(f"{self.lab.api}/logs/filter", json=asked).json()
         for line in lines if isinstance(lines, list) else ():
-            after = (datetime.fromisoformat(line["timestamp"]) - began).total_seconds()
-            if after > 0 and any(word in line["message"] for word in WORDS):
+            if any(word in line["message"] for word in WORDS):
+                after = (datetime.fromisoformat(line["timestamp"]) - began).total_seconds()
                 return {"noticed_s": round(after, 1), "noticed": short(line["message"].splitlines()[0])}
         return {"noticed_s": None, "noticed": "the run's log says nothing"}
 
-    def follow(self, killed_at: float, waits: bool = False) -> tuple[list[str], dict[str, Any]]:
-        """To the end of the flow and of all that is its own: what is wrong, and the times.
+    def follow(self, killed_at: float, waits: bool = True) -> tuple[list[str], dict[str, Any]]:
+        """Until the flow and all that is its own has ended, or the run goes on by itself: what is wrong, and the times.
 
         Args:
             waits: also for the state of a run that only the automation of `ops setup` ends.
@@ -121,44 +128,69 @@ class Running:
         ended: float | None = None
         gone: float | None = None
         flow_died_at: float | None = None
-        state: dict[str, Any] = {}
-        while time.monotonic() - killed_at < END_S:
-            now = time.monotonic() - killed_at
+        again: float | None = None
+        finished = any((self.home / "work").glob(f"{self.stage}-*/finished.json"))
+        while (now := time.monotonic() - killed_at) < END_S:
             if flow_died_at is None and not works(self.flow):
                 flow_died_at = now
+            if flow_died_at is None and self._goes_on():
+                again = round(now, 1)
+                break
             if flow_died_at is not None and gone is None and not self.alive():
                 gone = now
-            state = state_of(self.lab, self.run_id) or state
-            if state.get("type") in FINAL and ended is None:
+            self.state = state_of(self.lab, self.run_id) or self.state
+            if self.state.get("type") in FINAL and ended is None:
                 ended = round(now, 1)
             if gone is not None and (ended is not None or (now > gone + 3 and not waits)):
                 break
-            time.sleep(0.5)
+            time.sleep(0.3)
+        self.over = again is None
         lost = []
-        if gone is None:
-            lost.append(f"still alive after {END_S:.0f} s: {self.alive()}")
-        elif flow_died_at is not None and gone - flow_died_at > GONE_S:
-            lost.append(f"the stage outlived the flow by {gone - flow_died_at:.1f} s")
+        if self.over and gone is None:
+            lost.append(f"{self.stage}: still alive after {END_S:.0f} s: {self.alive()}")
+        elif gone is not None and flow_died_at is not None and gone - flow_died_at > GONE_S:
+            lost.append(f"{self.stage}: the stage outlived the flow by {gone - flow_died_at:.1f} s")
         return lost, {
-            **self.heard(killed_at),
-            "ended_s": ended,
-            "state": f"{state.get('name')}: {(str(state.get('message') or '').splitlines() or [''])[0][:160]}",
+            "ended_s": ended if self.over else None,
+            "state": self.said() if self.over else "went on",
             "gone_s": round(gone, 1) if gone is not None else None,
-            "by_itself": state.get("type") == "COMPLETED",
+            "again_s": again,
+            "by_itself": again is not None or self.state.get("type") == "COMPLETED",
+            "finished": finished,
         }
 
+    def said(self) -> str:
+        message = str(self.state.get("message") or "").splitlines()
+        return f"{self.state.get('name')}: {message[0][:160] if message else ''}"
 
-def _stage_processes(home: Path, stage: str) -> list[int]:
-    mark = f"{home}/work/{stage}-"
+    def _goes_on(self) -> bool:
+        """Whether the flow has started a stage process since: the stage once more, or the next one."""
+        return any(supervisor != self.supervisor for _, supervisor in _stage_processes(self.home))
+
+    def to_the_end(self) -> None:
+        """Wait for the end of the run."""
+
+        def final() -> bool:
+            self.state = state_of(self.lab, self.run_id) or self.state
+            return self.state.get("type") in FINAL
+
+        self.over = wait_for(final, END_S, 1.0) is not None
+
+
+def _stage_processes(home: Path, stage: str = "") -> list[tuple[int, int]]:
+    """Supervised processes of a stage, or of any: pid, and pid of the supervisor."""
+    mark = f"{home}/work/{stage}-" if stage else f"{home}/work/"
     found = []
     for process in psutil.process_iter():
         try:
             line = process.cmdline()
+            # The supervisor's command line holds the stage's, and what a stage forks has the same.
+            if "tasks.process.stage_main" in line and line[-1].startswith(mark) and "--parent-fd" not in line:
+                parent = process.parent()
+                if parent is not None and "tasks.process.supervisor" in parent.cmdline():
+                    found.append((process.pid, parent.pid))
         except psutil.Error:
             continue
-        # The supervisor's command line holds the stage's.
-        if "tasks.process.stage_main" in line and line[-1].startswith(mark) and "--parent-fd" not in line:
-            found.append(process.pid)
     return found
 
 
