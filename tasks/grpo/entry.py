@@ -31,6 +31,7 @@ from tasks.grpo.rollouts import logging_rollouts, truncate_rollouts
 from tasks.grpo.trainer import LedgerTrainer
 from tasks.process.context import StageContext, StageResult
 from tasks.rewards.build import build_rewards
+from tasks.training.adapters import keep_input_dtype
 from tasks.training.arguments import effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_tokenizer
@@ -131,6 +132,8 @@ def run(ctx: StageContext) -> StageResult:
         rule=settings.live_rule,
         max_refills=settings.max_refills,
     )
+    if not with_unsloth:
+        keep_input_dtype(trainer.model)
     look = situation(
         len(rows),
         partial(read_groups, groups),

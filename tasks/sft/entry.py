@@ -20,6 +20,7 @@ from tasks.contract.prompts import encode_example
 from tasks.errors import DataError
 from tasks.models import model_folder
 from tasks.process.context import StageContext, StageResult
+from tasks.training.adapters import keep_input_dtype
 from tasks.training.arguments import common_arguments, effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
 from tasks.training.loading import device_of, load_model, load_tokenizer
@@ -123,6 +124,8 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "sft")],
         peft_config=None if with_unsloth else peft_config(config.sft),
     )
+    if not with_unsloth:
+        keep_input_dtype(trainer.model)
     wanted = {**wanted_arguments(config.sft), "max_steps": steps_of(ctx)}
     refuse_overrides(wanted, trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
     trainer.remove_callback(PrinterCallback)
