@@ -86,21 +86,44 @@ def _show_table(stage: Stage, settings: Settings, manifest: Manifest) -> None:
         settings.warn(f"{stage.name}: its table cannot be shown in Prefect: {type(error).__name__}")
 
 
+class Pace:
+    """How long a part of a stage still takes, from what was seen of this part: a stage counts several things one after the other, and
+    training that goes on from a checkpoint begins in the middle."""
+
+    def __init__(self) -> None:
+        self._label = ""
+        self._done = self._last = self._at = 0.0
+
+    def left(self, done: float, total: float, label: str, now: float) -> float | None:
+        """Seconds that are left, or None while nothing was done since this part was first seen.
+
+        Args:
+            done, total: how much, in units of `label`.
+            now: monotonic seconds.
+        """
+        if label != self._label or done < self._last:
+            self._label, self._done, self._at = label, done, now
+        self._last = done
+        return (now - self._at) * (total - done) / (done - self._done) if done > self._done else None
+
+
 def _under_prefect(stage: Stage, settings: Settings) -> Settings:
     """Settings whose progress goes to a Prefect progress artifact and, less often, to the log, and whose GPU stages take
     slots of `run.gpu_limit`.
 
     A Prefect server that does not answer must not stop training: the failure is logged once and progress goes on in the log.
     """
-    state: dict[str, Any] = {"id": None, "shown": 0.0, "logged": 0.0, "broken": False, "began": time.monotonic()}
+    state: dict[str, Any] = {"id": None, "shown": 0.0, "logged": 0.0, "broken": False}
+    pace = Pace()
 
     def show(done: float, total: float, label: str) -> None:
         now = time.monotonic()
         percent = 100.0 * done / total if total else 0.0
+        left = pace.left(done, total, label, now)
         if now - state["logged"] >= 3 * PROGRESS_EVERY_S:
             state["logged"] = now
-            left = (now - state["began"]) * (total - done) / done if done else 0.0
-            settings.log(f"{stage.name}: {label} {done:g}/{total:g} ({percent:.0f} %), about {left:.0f} s left")
+            about = f", about {left:.0f} s left" if left is not None else ""
+            settings.log(f"{stage.name}: {label} {done:g}/{total:g} ({percent:.0f} %){about}")
         if state["broken"] or (now - state["shown"] < PROGRESS_EVERY_S and done < total):
             return
         state["shown"] = now
