@@ -13,7 +13,7 @@ import psutil
 from benchmarks.reliability.lab import Lab, below, latest, short, wait_for
 from benchmarks.reliability.prefect_server import HTTP, newest_run, start_run, state_of
 
-GONE_S, END_S = 10.0, 300.0
+GONE_S, END_S, LOOK_S = 10.0, 300.0, 2.0
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 WORDS = (
     "was killed",
@@ -46,6 +46,7 @@ class Running:
         self.stage, self.stage_pid = "", 0
         self.supervisor = self.flow = 0
         self.state: dict[str, Any] = {}
+        self._looked_at = 0.0
         self.over = False
 
     def reach(self, stage: str, seconds: float = 240.0) -> bool:
@@ -56,7 +57,7 @@ class Running:
                 return True
             if latest(self.home, stage):
                 return False
-            self.state = (state_of(self.lab, self.run_id) if self.run_id else {}) or self.state
+            self._look()
             if self.state.get("type") in FINAL or (self._own and self._own.poll() is not None):
                 self.over = True
                 return False
@@ -138,7 +139,7 @@ class Running:
                 break
             if flow_died_at is not None and gone is None and not self.alive():
                 gone = now
-            self.state = state_of(self.lab, self.run_id) or self.state
+            self._look(0.3 if flow_died_at is not None else LOOK_S)
             if self.state.get("type") in FINAL and ended is None:
                 ended = round(now, 1)
             if gone is not None and (ended is not None or (now > gone + 3 and not waits)):
@@ -158,6 +159,12 @@ class Running:
             "by_itself": again is not None or self.state.get("type") == "COMPLETED",
             "finished": finished,
         }
+
+    def _look(self, every_s: float = LOOK_S) -> None:
+        """Ask Prefect for the run's state, unless that was done a moment ago: an answer costs its server 30 ms of a core."""
+        if self.run_id and time.monotonic() - self._looked_at >= every_s:
+            self._looked_at = time.monotonic()
+            self.state = state_of(self.lab, self.run_id) or self.state
 
     def said(self) -> str:
         message = str(self.state.get("message") or "").splitlines()
