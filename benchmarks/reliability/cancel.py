@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.kills import walk
+from benchmarks.reliability.kills import STRIKES, trials_for, walk
 from benchmarks.reliability.lab import ROOT, Lab, end
 from benchmarks.reliability.prefect_server import with_worker
 from benchmarks.reliability.results import Trial
@@ -28,7 +28,7 @@ BY_WORKER, ALONE = "prefect flow-run cancel", "prefect flow-run cancel, of a run
 
 
 def trials(moments: int) -> list[Trial]:
-    return [Trial(KIND, fault, "", n) for n in range(moments) for fault in (BY_WORKER, ALONE)]
+    return [Trial(KIND, fault, "", n) for n in range(trials_for(moments, STRIKES)) for fault in (BY_WORKER, ALONE)]
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:

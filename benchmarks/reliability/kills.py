@@ -1,7 +1,7 @@
 """1. kill -9 and SIGTERM of every process there is, at random moments of every stage, under a real server and worker.
 
-One trial walks through the chain on one home and strikes once in every stage: a run that is ended by it is followed by
-the next one, which is struck in the next stage; a run that goes on is struck again there.
+One trial walks through the chain on one home and strikes in every stage, three times where that ends the stage: a run that is ended is
+followed by the next one, which is struck again; one that goes on by itself is struck again as it goes on.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ STOPS_NOTHING = {"kill -9 worker", "SIGTERM worker", "kill -9 server", "SIGTERM 
 AUTOMATION = "worker and flow"
 """A run whose worker died with it is only ended by the automation, after 150 s: waited for once."""
 DOWN_S = 15.0
+STRIKES = 3
 
 Act = Callable[[Running], float | None]
 """Strikes, and returns when (monotonic); None when there was nothing left to strike."""
@@ -51,7 +52,21 @@ Act = Callable[[Running], float | None]
 
 def trials(moments: int) -> list[Trial]:
     faults = [*(f"{name} {who}" for who in WHO for name in SIGNALS), RESTART]
-    return [Trial(KIND, fault, "", n) for n in range(moments) for fault in faults]
+    return [
+        Trial(KIND, fault, "", n)
+        for n in range(moments)
+        for fault in faults
+        if n < trials_for(moments, strikes_of(fault))
+    ]
+
+
+def strikes_of(fault: str) -> int:
+    """Strikes in one stage of a trial."""
+    return 1 if fault in STOPS_NOTHING else STRIKES
+
+
+def trials_for(moments: int, strikes: int) -> int:
+    return -(-moments // strikes)
 
 
 def run(lab: Lab, trial: Trial) -> dict[str, Any]:
@@ -77,7 +92,7 @@ def inflict(lab: Lab, fault: str, running: Running) -> float | None:
 
 
 def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float = 0.0) -> dict[str, Any]:
-    """Strike once in every stage of the chain, at a random moment, and let it come to its end.
+    """Strike in every stage of the chain, at random moments, and let it come to its end.
 
     Args:
         worker: the runs are of the deployment; otherwise of the command line, which no worker knows.
@@ -88,25 +103,22 @@ def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float =
     done: list[dict[str, Any]] = []
     struck: list[tuple[Running, float]] = []
     running: Running | None = None
-    for stage in STAGES:
+    for stage, number in ((stage, number) for stage in STAGES for number in range(strikes_of(trial.fault))):
         ensure(lab)
         if running is None or running.over:
             running = Running(lab, home, worker)
         if not running.reach(stage):
             lost += [f"before {stage} the run ended: {running.said()}"] if running.over else []
             continue  # an earlier run had finished it
-        moment = {"stage": stage, **running.wait_until(share(trial, stage), early_s)}
+        moment = {"stage": stage, **running.wait_until(share(trial, stage, number), early_s)}
         at = act(running)
         if at is None:
             continue  # it was over earlier than in the uninterrupted run
-        moment |= {
-            "newest_checkpoint": newest_checkpoint(home, stage),
-            "by_itself": True,
-            "ended_s": None,
-            "gone_s": None,
-        }
-        if trial.fault not in STOPS_NOTHING:
-            waits = AUTOMATION not in trial.fault or (trial.moment == 0 and stage == STAGES[0])
+        moment |= {"newest_checkpoint": newest_checkpoint(home, stage), "by_itself": True}
+        if trial.fault in STOPS_NOTHING:
+            moment |= {"ended_s": None, "gone_s": None}
+        else:
+            waits = AUTOMATION not in trial.fault or (trial.moment == 0 and not done)
             wrong, seen = running.follow(at, waits)
             lost += wrong + (left_behind(home, stage) if running.over else [])
             moment |= seen
@@ -141,10 +153,10 @@ def watch_pace(lab: Lab, home: Path) -> None:
             lab.slowness.append(made.duration_s / base.duration_s)
 
 
-def share(trial: Trial, stage: str) -> float:
+def share(trial: Trial, stage: str, number: int) -> float:
     """Where in the stage: anywhere; in further trials of a stage that trains, its second half, the first being imports."""
-    dice = random.Random(f"{trial.key} {stage}")
-    return dice.uniform(0.5 if stage in TRAIN and trial.moment else 0.02, 0.98)
+    dice = random.Random(f"{trial.key} {stage} {number}")
+    return dice.uniform(0.5 if stage in TRAIN and (trial.moment or number) else 0.02, 0.98)
 
 
 def started_over(home: Path, moment: dict[str, Any]) -> list[str]:

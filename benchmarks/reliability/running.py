@@ -14,6 +14,8 @@ from benchmarks.reliability.lab import Lab, below, latest, short, wait_for
 from benchmarks.reliability.prefect_server import HTTP, newest_run, start_run, state_of
 
 GONE_S, END_S, LOOK_S = 10.0, 300.0, 2.0
+RETRIES = ("run.retries=5",)
+"""Of a stage: it is ended several times in one run."""
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 WORDS = (
     "was killed",
@@ -41,8 +43,8 @@ class Running:
 
     def __init__(self, lab: Lab, home: Path, worker: bool = True) -> None:
         self.lab, self.home = lab, home
-        self.run_id = start_run(lab, lab.deployment, home, "") if worker else ""
-        self._own = None if worker else lab.start(lab.command(home), home / "runs.log")
+        self.run_id = start_run(lab, lab.deployment, home, "", RETRIES) if worker else ""
+        self._own = None if worker else lab.start(lab.command(home, sets=RETRIES), home / "runs.log")
         self.stage, self.stage_pid = "", 0
         self.supervisor = self.flow = 0
         self.state: dict[str, Any] = {}
