@@ -19,7 +19,8 @@ from rich.table import Table
 from flows.chat_cli import chat
 from flows.compare_cli import compare
 from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
-from flows.inspect_cli import doctor, grade, reward_app
+from flows.doctor_cli import doctor
+from flows.inspect_cli import grade, reward_app
 from flows.models_cli import models_app
 from flows.ops_cli import ops_app
 from flows.preflight_cli import preflight

@@ -1,23 +1,18 @@
-"""Commands that look at files and functions without running the chain: `grade`, `reward audit`, `doctor`."""
+"""Commands that look at files and functions without running the chain: `grade`, `reward audit`."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from flows.console import AsJson, Files, Profile, Sets, configured, err, out, user_errors
-
-if TYPE_CHECKING:
-    from tasks.diagnosis.run_info import RunInfo
+from flows.console import AsJson, Files, Profile, Sets, configured, out, user_errors
 
 reward_app = typer.Typer(no_args_is_help=True, help="Audit reward functions.")
 NOT_SOUND = 24
-UNHEALTHY = 25
 
 
 def grade(
@@ -126,57 +121,3 @@ def reward_audit(
             out.print(render_cases(report))
         if not report.passed:
             raise typer.Exit(NOT_SOUND)
-
-
-def _run_info(path: Path) -> RunInfo:
-    from tasks.diagnosis.run_info import from_mapping
-    from tasks.errors import DataError
-
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read as JSON: {error}", where=str(path), fix="see docs/diagnosis.md") from error
-    if not isinstance(data, dict):
-        raise DataError("is not a JSON object", where=str(path), fix="see docs/diagnosis.md")
-    return from_mapping(data)
-
-
-def doctor(
-    path: Annotated[
-        Path, typer.Argument(help="trainer_state.json, checkpoint folder, JSONL, CSV, stdout, TensorBoard.")
-    ],
-    as_json: AsJson = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page with the telling curve.")] = None,
-    groups: Annotated[Path | None, typer.Option(help="JSON lines with the rewards of single groups.")] = None,
-    run_info: Annotated[
-        Path | None, typer.Option(help="JSON with what is known of the run: beta, num_generations, ...")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Look again every few seconds until it fails or you stop.")
-    ] = False,
-    every_s: Annotated[float, typer.Option(min=0.2, help="Pause between two looks.")] = 10.0,
-) -> None:
-    """Name the cause of a GRPO run that does not learn. Exit code 25 if the run is not healthy."""
-    with user_errors():
-        from tasks.diagnosis.doctor import diagnose, render_html, render_text
-        from tasks.diagnosis.run_info import RunInfo
-
-        info = _run_info(run_info) if run_info else RunInfo()
-        last = None
-        while True:
-            diagnosis = diagnose(path, info, groups=groups)
-            shown = (diagnosis.verdict, diagnosis.rows)
-            if shown != last:
-                last = shown
-                if as_json:
-                    print(json.dumps(diagnosis.to_json(), ensure_ascii=False), flush=True)
-                else:
-                    print(render_text(diagnosis), flush=True)
-            if not follow or diagnosis.failed:
-                break
-            time.sleep(every_s)
-        if html:
-            html.write_text(render_html(diagnosis, path.name), encoding="utf-8")
-            err.print(f"page: {html}")
-        if diagnosis.failed:
-            raise typer.Exit(UNHEALTHY)

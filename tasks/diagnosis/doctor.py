@@ -77,6 +77,11 @@ class Diagnosis:
     curve: Curve = Curve("reward")
 
     @property
+    def name(self) -> str:
+        """The verdict for people: a log that is too short to judge is not called healthy."""
+        return self.verdict if self.conclusive else "not judged"
+
+    @property
     def failed(self) -> bool:
         return self.verdict != "healthy"
 

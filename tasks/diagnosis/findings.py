@@ -53,3 +53,8 @@ def ok(name: str, curve: str = "reward", evidence: dict[str, float] | None = Non
 
 def missing(name: str, what: str) -> Finding:
     return Finding(name, "not_measured", headline=what)
+
+
+def scarce(name: str, key: str, values: int, needed: int) -> Finding:
+    """Not measured because the log has none, or fewer than `needed`, of the values of `key`: two different things to mend."""
+    return missing(name, f"fewer than {needed} values of {key}" if values else f"{key} is not logged")

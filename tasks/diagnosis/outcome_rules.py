@@ -158,7 +158,9 @@ def starving(run: Run) -> Finding:
             key, share = name, 1 - fmean(run.series(name).values[-10:])
             break
     if share is None and dead.share is None:
-        return missing("dead_groups", "neither frac_reward_zero_std nor groups/live is logged")
+        logged = [key for key in ("frac_reward_zero_std", "groups/live") if len(run.series(key))]
+        few = f"fewer than {MIN_ROWS} values of {logged[0]}" if logged else ""
+        return missing("dead_groups", few or "neither frac_reward_zero_std nor groups/live is logged")
     if dead.cause == "mixed" and dead.share is not None:
         head = f"{dead.share:.0%} of the groups have no spread and teach nothing"
         return Finding(

@@ -18,7 +18,7 @@ def render_text(diagnosis: Diagnosis, width: int = 100) -> str:
     """Plain text, at most `width` columns; the curve is drawn with block characters."""
     d = diagnosis
     unit = "step" if d.steps_known else "row"
-    lines = [f"{d.verdict}: {d.title}" if d.title else d.verdict, *_wrap(d.headline, width, "  ")]
+    lines = [f"{d.name}: {d.title}" if d.title else d.name, *_wrap(d.headline, width, "  ")]
     if d.onset_step is not None:
         lines.append(f"  since about {unit} {d.onset_step} of {d.last_step}")
     if any(value is not None for value in d.curve.values):
@@ -141,11 +141,11 @@ def render_html(diagnosis: Diagnosis, name: str = "") -> str:
     d = diagnosis
     unit = "step" if d.steps_known else "row"
     kind = "bad" if d.failed else "good" if d.conclusive else "early"
-    title = escape(f"{d.verdict}: {name}" if name else d.verdict)
+    title = escape(f"{d.name}: {name}" if name else d.name)
     parts = [
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
-        f'<h1>{escape(d.title or d.verdict)} <span class="v {kind}">{escape(d.verdict)}</span></h1>',
+        f'<h1>{escape(d.title or d.name)} <span class="v {kind}">{escape(d.name)}</span></h1>',
         f"<p>{escape(name)}</p>" if name else "",
         f"<p>{escape(d.headline)}</p>",
         svg(d.curve, unit),

@@ -11,7 +11,7 @@ import math
 
 from tasks.diagnosis.changes import accuracy_drop, accuracy_since, crashed, reward_fell, reward_rose
 from tasks.diagnosis.dead_groups import DEAD, DeadGroups, dead_groups, near_the_top
-from tasks.diagnosis.findings import Finding, missing, ok
+from tasks.diagnosis.findings import Finding, missing, ok, scarce
 from tasks.diagnosis.outcome_rules import all_correct, all_wrong, extraction_failed, plateau, reward_hacking, starving
 from tasks.diagnosis.run_info import RunInfo
 from tasks.diagnosis.series import CLIPPED, LENGTH, MIN_ROWS, Run
@@ -83,7 +83,7 @@ def kl_explosion(run: Run) -> Finding:
     if not len(kl):
         return _runaway_without_kl(run)
     if not kl.enough:
-        return missing("kl_explosion", f"kl has {len(kl)} values, {MIN_ROWS} are needed")
+        return scarce("kl_explosion", "kl", len(kl), MIN_ROWS)
     base = min(kl.values[:3])
     growth = kl.recent / max(kl.smooth[-1 - min(len(kl) - 1, max(5, len(kl) // 4))], 1e-9)
     fell, rose = reward_fell(run), reward_rose(run)
@@ -145,10 +145,7 @@ def truncation_spiral(run: Run) -> Finding:
     """
     clipped = run.series(CLIPPED)
     if not clipped.enough:
-        return missing(
-            "truncation_spiral",
-            f"{CLIPPED} is not logged" if not len(clipped) else f"fewer than {MIN_ROWS} values of {CLIPPED}",
-        )
+        return scarce("truncation_spiral", CLIPPED, len(clipped), MIN_ROWS)
     level, early = clipped.recent_mean, min(clipped.early, clipped.start)
     evidence = {"clipped_early": early, "clipped_recent": level}
     rose = reward_rose(run)
@@ -186,10 +183,7 @@ def length_collapse(run: Run) -> Finding:
         key = "completions/mean_terminated_length"
     length = run.series(key)
     if not length.enough:
-        return missing(
-            "length_collapse",
-            f"{LENGTH} is not logged" if not len(length) else f"fewer than {MIN_ROWS} values of {LENGTH}",
-        )
+        return scarce("length_collapse", LENGTH, len(length), MIN_ROWS)
     base = max(length.early, length.start)
     ratio = length.recent / base if base > 0 else 1.0
     evidence = {"length_early": base, "length_recent": length.recent}
@@ -263,7 +257,7 @@ def entropy_collapse(run: Run) -> Finding:
     return (
         ok("entropy_collapse", "entropy", evidence)
         if entropy.enough
-        else missing("entropy_collapse", "entropy is not logged")
+        else scarce("entropy_collapse", "entropy", len(entropy), MIN_ROWS)
     )
 
 

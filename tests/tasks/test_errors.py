@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import inspect_cli
+from flows import doctor_cli, inspect_cli
 from tasks import errors
 from tasks.errors import BY_EXIT_CODE, ConfigError, PipelineError, Retryable, from_json
 from tasks.format_gate import verdict
@@ -35,7 +35,7 @@ def test_every_class_is_documented_with_its_code(kind: type[PipelineError]) -> N
 
 def test_codes_of_commands_are_documented() -> None:
     rows = documented()
-    assert "reward audit" in rows[inspect_cli.NOT_SOUND][1] and "doctor" in rows[inspect_cli.UNHEALTHY][1]
+    assert "reward audit" in rows[inspect_cli.NOT_SOUND][1] and "doctor" in rows[doctor_cli.UNHEALTHY][1]
     assert list(rows) == sorted(rows)
 
 

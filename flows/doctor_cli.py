@@ -1,0 +1,121 @@
+"""The command `grpo-pipeline doctor`: why does this GRPO run not learn? Any log of a trainer, or a run of ours."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.console import AsJson, Files, Profile, Sets, configured, err, user_errors
+from flows.report_cli import Home, located
+from tasks.errors import DataError
+
+if TYPE_CHECKING:
+    from tasks.diagnosis.doctor import Diagnosis
+    from tasks.diagnosis.run_info import RunInfo
+
+UNHEALTHY = 25
+
+
+def doctor(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="trainer_state.json, checkpoint folder, JSONL, CSV, stdout, TensorBoard; or a run of this pipeline: "
+            "its id, `latest`, HOME/RUN or its home folder."
+        ),
+    ],
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the telling curve.")] = None,
+    groups: Annotated[Path | None, typer.Option(help="JSON lines with the rewards of single groups.")] = None,
+    run_info: Annotated[
+        Path | None, typer.Option(help="JSON with what is known of the run: beta, num_generations, ...")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Look again every few seconds until it fails or you stop.")
+    ] = False,
+    every_s: Annotated[float, typer.Option(min=0.2, help="Pause between two looks.")] = 10.0,
+    home: Home = None,
+    profile: Profile = "smollm2-135m",
+    sets: Sets = None,
+    files: Files = None,
+) -> None:
+    """Name the cause of a GRPO run that does not learn. Exit code 25 if the run is not healthy."""
+    with user_errors():
+        from tasks.diagnosis.doctor import diagnose, render_html, render_text
+        from tasks.diagnosis.run_info import RunInfo
+
+        info = _run_info(run_info) if run_info else RunInfo()
+
+        def of_log() -> Diagnosis:
+            return diagnose(path, info, groups=groups)
+
+        def of_run() -> Diagnosis:
+            from tasks.diagnosis.our_runs import diagnose_run
+            from tasks.report.run_files import open_run
+
+            return diagnose_run(open_run(*located(path, home, lambda: configured(profile, files, sets))))
+
+        look = of_run if _is_run(Path(path)) else of_log
+        last: Diagnosis | None = None
+        while True:
+            found = _waiting(look, follow)
+            if last is None or (found.verdict, found.conclusive, found.rows) != (
+                last.verdict,
+                last.conclusive,
+                last.rows,
+            ):
+                if as_json:
+                    print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
+                elif last is not None and (found.verdict, found.conclusive) == (last.verdict, last.conclusive):
+                    print(f"{found.name}: {found.headline}", flush=True)
+                else:
+                    print(render_text(found), flush=True)
+            last = found
+            if html:
+                html.write_text(render_html(found, Path(path).name), encoding="utf-8")
+            if not follow or found.failed:
+                break
+            time.sleep(every_s)
+        if html:
+            err.print(f"page: {html}")
+        if found.failed:
+            raise typer.Exit(UNHEALTHY)
+
+
+def _is_run(path: Path) -> bool:
+    """Is a run of ours meant, by name or by its home folder? What is there as a file or another folder is a log."""
+    from tasks.storage import RUN_ID
+
+    if path.exists():
+        return (path / "store").is_dir()
+    return path.name == "latest" or RUN_ID.fullmatch(path.name) is not None
+
+
+def _waiting(look: Callable[[], Diagnosis], follow: bool) -> Diagnosis:
+    """A look; while a run is followed, a log that has no rows yet, or is not there yet, is too early and no error."""
+    from tasks.diagnosis.doctor import Diagnosis
+
+    try:
+        return look()
+    except DataError as error:
+        if not follow:
+            raise
+        headline = f"{error.where}: {error.message}; waiting" if error.where else f"{error.message}; waiting"
+        return Diagnosis("healthy", headline, "Too early to tell", conclusive=False)
+
+
+def _run_info(path: Path) -> RunInfo:
+    from tasks.diagnosis.run_info import from_mapping
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read as JSON: {error}", where=str(path), fix="see docs/diagnosis.md") from error
+    if not isinstance(data, dict):
+        raise DataError("is not a JSON object", where=str(path), fix="see docs/diagnosis.md")
+    return from_mapping(data)
