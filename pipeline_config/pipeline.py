@@ -123,11 +123,13 @@ class PipelineConfig(Section):
             raise ValueError(f"gate.prompts = {self.gate.prompts} is more than data.gate_rows = {self.data.gate_rows}")
         if self.grpo.eval_steps and self.grpo.eval_problems > self.data.gate_rows:
             raise ValueError(
-                f"grpo.eval_problems = {self.grpo.eval_problems} is more than data.gate_rows = {self.data.gate_rows}"
+                f"grpo.eval_problems = {self.grpo.eval_problems} is more than data.gate_rows = {self.data.gate_rows}: "
+                "lower the one or raise the other"
             )
         if self.data.eval_rows != "all" and self.evaluation.problems > self.data.eval_rows:
             raise ValueError(
-                f"evaluation.problems = {self.evaluation.problems} is more than data.eval_rows = {self.data.eval_rows}"
+                f"evaluation.problems = {self.evaluation.problems} is more than data.eval_rows = {self.data.eval_rows}: "
+                "lower the one or raise the other"
             )
         return self
 

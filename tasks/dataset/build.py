@@ -251,8 +251,10 @@ class _Builder:
     def fits(self, request: Request, problem: Problem) -> bool:
         """Whether prompt and completion fit into the model, or the whole worked example into an SFT row."""
         if request.role == "sft":
-            fits = self.ruler.example(problem) <= self.limits.sft_length
+            length = self.ruler.example(problem)
+            fits = length <= self.limits.sft_length
             request.dropped["over_sft_length"] += not fits
+            request.longest = max(request.longest, 0 if fits else length)
             return fits
         prompt = self.length(problem.question)
         completion = self.limits.eval_completion if request.role == "eval" else self.limits.completion

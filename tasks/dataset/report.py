@@ -35,7 +35,7 @@ REASONS = {
     "conflicting_gold": "have a question that occurs with different golds",
 }
 _ROWS: dict[Role, str] = {
-    "eval": "lower data.eval_rows",
+    "eval": "lower data.eval_rows (and evaluation.problems with it)",
     "gate": "lower data.gate_rows",
     "train": "lower data.train_rows",
     "sft": "lower data.sft_rows",
@@ -49,7 +49,7 @@ _FIXES = {
     "over_max_prompt_tokens": "raise data.max_prompt_tokens",
     "over_quantile": "raise data.prompt_quantile",
     "over_context": "raise model.max_context or allow shorter completions",
-    "over_sft_length": "raise sft.max_length or use shorter traces",
+    "over_sft_length": "raise sft.max_length (the longest has {longest} tokens) or use shorter traces",
     "gold_not_numeric": "set `golds: any` for the source",
 }
 
@@ -58,7 +58,8 @@ _FIXES = {
 class Request:
     """Rows of one source for one table: `count` of them (None: all), the configuration's name of the source, and what
     was dropped on the way. `drawn` counts the items that a generator made, `useful` those that went on towards the table.
-    `fewer` says how to ask for fewer rows; empty: the usual setting of the table."""
+    `longest` is the length in tokens of the longest row that was too long for SFT. `fewer` says how to ask for fewer rows; empty: the
+    usual setting of the table."""
 
     role: Role
     source: AnySource
@@ -67,6 +68,7 @@ class Request:
     dropped: Counter[str] = field(default_factory=Counter)
     drawn: int = 0
     useful: int = 0
+    longest: int = 0
     fewer: str = ""
 
     def reading(self, pools: Pools) -> tuple[int, Counter[str]]:
@@ -83,13 +85,21 @@ def too_few(request: Request, pools: Pools, kept: int) -> DataError:
     reasons.update(request.dropped)
     lost = [f"{n} {REASONS.get(key, key.replace('_', ' '))}" for key, n in reasons.most_common() if n]
     asked = "rows" if request.count is None else f"{request.count} rows"
-    fixes = [request.fewer or _ROWS[request.role]] if request.count else []
-    fixes += [_FIXES[key] for key, n in reasons.most_common() if n and key in _FIXES][:2]
+    fixes = [request.fewer or _fewer(request)] if request.count else []
+    fixes += [_FIXES[key].format(longest=request.longest) for key, n in reasons.most_common() if n and key in _FIXES][
+        :2
+    ]
     return DataError(
         f"{request.role} needs {asked}, but of {read} only {kept} are left: {'; '.join(lost) or 'there are no more'}",
         where=f"{request.name} ({place_of(request.source)})",
         fix=", or ".join(fixes) or "correct the rows or add a source",
     )
+
+
+def _fewer(request: Request) -> str:
+    """How to ask for fewer rows; a file or a data set can also give what it has."""
+    whole = isinstance(request.source, FileSource | HubSource) and request.role in ("train", "sft")
+    return _ROWS[request.role] + (" (`all` takes what there is)" if whole else "")
 
 
 def source_report(request: Request, pools: Pools, kept: int) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def _from_jsonl(path: Path) -> list[Sample]:
         except ValueError:
             continue
         if isinstance(row, dict) and isinstance(row.get("completion"), str):
-            found.append({**row, "prompt": row.get("question")})
+            done = row.get("step")  # ours are numbered by the steps done before them, logs by the step itself
+            found.append({**row, "prompt": row.get("question"), "step": done + 1 if isinstance(done, int) else done})
     return [_sample(row) for row in found]
 
 

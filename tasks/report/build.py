@@ -33,6 +33,9 @@ OUTCOME_CLASSES = {
     "live": "c1",
     "all_right": "c3",
     "all_wrong": "c4",
+    "unparsable": "c5",
+    "equal": "c6",
+    "form_only": "c7",
 }
 """Outcomes that have one colour wherever they are shown; the rest get what is left."""
 OTHER_CLASSES = ("c5", "c7", "c8", "c1")

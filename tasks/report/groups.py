@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.grpo.ledger import KINDS
 from tasks.report.run_files import RunFiles, having, number
-
-KINDS = ("live", "all_right", "all_wrong", "truncated", "unparsable", "equal")
 
 
 def groups_of(run: RunFiles) -> dict[str, Any] | None:

@@ -109,8 +109,13 @@ def moving_mean(points: Points) -> Points:
 
 
 def rollouts(run: RunFiles) -> list[dict[str, Any]]:
-    """A few sampled completions, evenly over the training."""
+    """A few sampled completions, evenly over the training, none twice. `step` is the one they were sampled for, from 1 as in the curves
+    (the file has the steps done before it); None where it is not known."""
     rows = having(run.rows("grpo", "rollouts.jsonl"), "step", "question", "answer", "completion", "reward")
+    different = {(str(row["step"]), str(row["question"]), str(row["completion"])): row for row in rows}
+    rows = [
+        {**row, "step": None if (done := number(row["step"])) is None else int(done) + 1} for row in different.values()
+    ]
     if len(rows) <= MAX_SAMPLES:
         return rows
     return [rows[round(i * (len(rows) - 1) / (MAX_SAMPLES - 1))] for i in range(MAX_SAMPLES)]

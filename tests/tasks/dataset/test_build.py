@@ -270,7 +270,10 @@ def test_sft_rows_that_do_not_fit_are_dropped_and_counted(tmp_path: Path) -> Non
         "sft needs 50 rows, but of 100 only 38 are left: 62 are longer than sft.max_length with closing tag and EOS"
     )
     assert error.value.where == f"data.sft[0] ({tmp_path / 'a.jsonl'})"
-    assert error.value.fix == "lower data.sft_rows, or raise sft.max_length or use shorter traces"
+    assert error.value.fix == (
+        "lower data.sft_rows (`all` takes what there is), "
+        "or raise sft.max_length (the longest has 122 tokens) or use shorter traces"
+    )
 
 
 # Golds and workings.

@@ -18,7 +18,7 @@ def a_run(folder: Path) -> Path:
     """Ten flat rows, and four completions of one prompt, two of them the same."""
     (folder / "metrics.jsonl").write_text("".join(json.dumps({**FLAT, "step": i}) + "\n" for i in range(1, 11)))
     texts = ["<b>7", "<b>7", "9" * 400, "8"]
-    rows = [{"step": 9, "question": "3 + 4", "answer": "7", "completion": t, "reward": 0.0} for t in texts]
+    rows = [{"step": 8, "question": "3 + 4", "answer": "7", "completion": t, "reward": 0.0} for t in texts]
     (folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 10, "comp')
     return folder
 

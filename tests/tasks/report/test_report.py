@@ -24,11 +24,14 @@ from tasks.diagnosis.findings import VERDICTS
 from tasks.errors import DataError, ExportRefused, GateRefused, Interrupted, PipelineError, Retryable, RunStopped
 from tasks.evaluate.scores import score
 from tasks.format_gate.verdict import VERDICTS as GATE_VERDICTS
+from tasks.grpo.ledger import KINDS
+from tasks.grpo.remedies import LADDERS
 from tasks.process.checkpoints import mark_complete
-from tasks.report.build import LANGUAGES, PAGE, build_report, page_of, summary, words_of
+from tasks.report.build import LANGUAGES, PAGE, build_report, outcome_classes, page_of, summary, words_of
 from tasks.report.collect import collect
 from tasks.report.groups import marks
 from tasks.report.run_files import open_run
+from tasks.report.training import rollouts
 from tasks.report.verdict import evidence, verdict
 
 TINY = load_config("tiny")
@@ -223,8 +226,15 @@ def test_every_stage_has_words() -> None:
 
 def test_every_cause_of_the_gate_and_the_watchdog_has_words() -> None:
     older = {"truncated", "format_not_learnt", "too_easy", "too_hard"}
-    causes = {*VERDICTS, *GATE_VERDICTS, *older, "killed", "interrupted"}
+    causes = {*VERDICTS, *LADDERS, *GATE_VERDICTS, *older, "killed", "interrupted", "reward_errors"}
     assert {f"cause_{cause}" for cause in causes} <= EN.keys()
+    assert {f"rung_{rung}" for rungs in LADDERS.values() for rung in rungs} <= EN.keys()
+
+
+def test_every_kind_of_group_has_words_and_a_colour_of_its_own() -> None:
+    assert {f"group_{kind}" for kind in KINDS} <= EN.keys()
+    colours = outcome_classes(list(KINDS))
+    assert len(set(colours)) == len(KINDS)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
@@ -572,6 +582,7 @@ GROUPS = [
         (2, 0, "a", "all_wrong", True),
         (2, 0, "c", "all_right", True),
         (3, 0, "c", "live", True),
+        (3, 0, "d", "form_only", True),
     )
 ]
 REMEDIES = {
@@ -629,21 +640,48 @@ def test_a_run_with_all_there_is(rich: dict[str, Any], chain_store: Store, langu
 def test_the_ledger_in_numbers(rich: dict[str, Any], chain_store: Store) -> None:
     data = collect(rich, chain_store)
     assert data["groups"] == {
-        "tried": 5,
-        "used": 4,
+        "tried": 6,
+        "used": 5,
         "live": 2,
         "dropped": 1,
         "refilled": 1,
         "extra_rollouts": 8,
-        "kinds": [("live", 2), ("all_right", 1), ("all_wrong", 2)],
-        "prompts": 3,
-        "never_live": 1,  # a; c was live once, b was tried once
+        "kinds": [("live", 2), ("all_wrong", 2), ("all_right", 1), ("form_only", 1)],
+        "prompts": 4,
+        "never_live": 1,  # a; c was live once, b and d were tried once
         "set_aside": 1,
     }
     assert [(step["rung"], step["set_aside"]) for step in data["remedies"]] == [("refill", 0), ("slower", 1)]
     # The first remedy went on where it was, the second from the checkpoint at step 2.
     assert marks(data["remedies"]) == [(3.0, "1"), (2.0, "2")]
     assert build_report(rich, chain_store).count('<line class="mark"') >= 2
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_which_prompts_were_chosen(rich: dict[str, Any], chain_store: Store, language: str) -> None:
+    """Of 100 prompts sampled twice, the 30 that were solved once are kept: each bar says how many there were, and are."""
+    run = open_run(rich, chain_store)
+    measured = {"samples": 2, "prompts": 100, "kept": 30, "band_used": [0.1, 0.9]}
+    measured |= {"prompts_by_right_before": [60, 30, 10], "prompts_by_right_after": [0, 30, 0]}
+    measured |= {"dead_groups_before": 0.52, "dead_groups_after": 0.34}
+    chosen = run.manifests["dataset"].model_copy(update={"stage": "selection", "metrics": measured})
+    text = page_of(dataclasses.replace(run, manifests={**run.manifests, "selection": chosen}), language)
+    words = words_of(language)
+    assert words["selection_lead"].format(kept="30", prompts="100", low="0.1", high="0.9", k=2) in text
+    assert words["selection_dead"].format(before="52.0%", after="34.0%") in text
+    assert "<span>0/2<small>60 →<wbr> 0</small></span><span>1/2<small>30 →<wbr> 30</small></span>" in text
+
+
+def test_samples_are_numbered_as_the_curves_and_none_is_shown_twice(rich: dict[str, Any], chain_store: Store) -> None:
+    """The file has the steps done before a completion was sampled; what was sampled first is of step 1."""
+    run = open_run(rich, chain_store)
+    file = run.path("grpo", "rollouts.jsonl")
+    assert file is not None
+    again = [{"step": 0, "question": "q", "answer": "1", "completion": "same", "reward": 1.0}] * 4
+    other = [{"step": None, "question": "q", "answer": "1", "completion": "same", "reward": 1.0}]
+    file.chmod(0o644)
+    file.write_text(lines([*again, *other]))
+    assert [row["step"] for row in rollouts(run)] == [1, None]
 
 
 def test_what_the_registry_says_of_the_export(completed: dict[str, Any], chain_store: Store) -> None:
