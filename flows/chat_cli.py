@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
+from tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from tasks.chat.model import ChatModel, Reply
@@ -34,7 +35,9 @@ def chat(
         bool, typer.Option("--conversation", help="Keep earlier turns in the prompt; training had single questions.")
     ] = False,
     threads: Annotated[int, typer.Option(min=0, help="0 takes the cores that this process may use.")] = 0,
-    store: Annotated[str | None, typer.Option("--store", help="Store folder or URL; default grpo-runs/store.")] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", help="Store folder or URL; default the configuration's.")
+    ] = None,
     profile: Profile = "smollm2-135m",
     sets: Sets = None,
     files: Files = None,
@@ -42,20 +45,26 @@ def chat(
 ) -> None:
     """Ask an exported model questions through llama.cpp, with the prompt it was trained with.
 
-    Reasoning and answer are shown apart. The profile's contract is used only for a GGUF file that has none beside it.
+    Reasoning and answer are shown apart. The configuration (-p, -c, --set) says which store; its contract is used only for a GGUF file that has none beside it.
     """
     with user_errors():
         from tasks.chat.choose import choose
+        from tasks.storage import store_of
 
-        chosen = choose(opened(store), model, quantization, configured(profile, files, sets).contract)
+        config = configured(profile, files, sets)
+        chosen = choose(opened(store) if store else store_of(config), model, quantization, config.contract)
         if chosen.warning:
             err.print(f"[yellow]warning[/] {escape(chosen.warning)}", soft_wrap=True)
+        asked = prompt if prompt is not None else None if sys.stdin.isatty() else sys.stdin.read()
+        if asked is not None and not asked.strip():
+            raise ConfigError(
+                "nothing is asked", where="--prompt", fix="give a question, pipe one in, or use a terminal"
+            )
         # Here, because it loads llama.cpp.
         from tasks.chat.model import ChatModel
 
         open_model = ChatModel(chosen, threads, seed)
         try:
-            asked = prompt if prompt is not None else None if sys.stdin.isatty() else sys.stdin.read()
             if asked is not None:
                 reply = open_model.answer(asked.strip(), temperature=temperature, max_tokens=max_tokens)
                 _show_json(asked.strip(), reply, open_model) if as_json else _show(reply, open_model)

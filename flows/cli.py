@@ -161,7 +161,8 @@ def artifacts_ls(
 ) -> None:
     """List stored artifacts, newest first."""
     with user_errors():
-        found = sorted(opened(store).list(stage), key=lambda m: m.finished_at, reverse=True)
+        opened_store = opened(store)
+        found = sorted(opened_store.list(stage), key=lambda m: m.finished_at, reverse=True)
         if as_json:
             out.print_json(json.dumps([m.model_dump(mode="json", exclude={"config", "terms"}) for m in found]))
             return
@@ -171,6 +172,8 @@ def artifacts_ls(
             size = f"{m.size_bytes / 1e6:.1f}"
             table.add_row(m.stage, m.fingerprint[:16], finished, size, str(len(m.files)), f"{m.duration_s:.0f}")
         out.print(table)
+        if not found:
+            err.print(f"nothing is stored in {escape(opened_store.url)}; --store names another place", soft_wrap=True)
 
 
 @artifacts_app.command("show")

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console import AsJson, Files, Profile, Sets, configured, opened, out, user_errors
+from flows.console import AsJson, Files, Profile, Sets, configured, err, opened, out, user_errors
 
 if TYPE_CHECKING:
     from artifacts.registry import Version
@@ -42,6 +42,9 @@ def models_list(store: StoreUrl = None, as_json: AsJson = False) -> None:
                 last = f"{event.kind.replace('_', ' ')} {event.at:%Y-%m-%d %H:%M}"
                 table.add_row(name, _short(event.production), _short(event.candidate), last)
         out.print(table)
+        if not newest:
+            where = escape(opened_store.url)
+            err.print(f"no model was promoted yet in {where}; --store names another place", soft_wrap=True)
 
 
 @models_app.command("show")

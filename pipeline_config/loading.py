@@ -83,7 +83,11 @@ def read_profile(name: str) -> dict[str, Any]:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(f"there is no profile {name!r}", where="profile", fix=f"{hint}known: {', '.join(known)}")
+        raise ConfigError(
+            f"there is no profile {name!r}",
+            where="profile",
+            fix=f"{hint}known: {', '.join(known)}; a file of your own is given with -c",
+        )
     text = (resources.files("pipeline_config") / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
     return parse_yaml(text, f"profile {name}")
 

@@ -140,7 +140,7 @@ def drawn(
         names = [words.get(prefix + name, name) for name, _ in chart["lines"]]
         classes = outcome_classes([name for name, _ in chart["lines"]])
         lines = [(name, points) for name, (_, points) in zip(names, chart["lines"], strict=True)]
-        svg = share_chart(lines, title, x_name, unit, classes)
+        svg = share_chart(lines, title, x_name, unit, classes, marked)
     else:
         names = [words.get(f"line_{name}", name) for name, _ in chart["lines"]]
         classes = [f"c{i % COLOURS + 1}" for i in range(len(names))]

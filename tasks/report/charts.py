@@ -98,8 +98,15 @@ def line_chart(
     return frame.svg(parts, label, x_label, y_label, thinned, names)
 
 
-def share_chart(lines: Sequence[Line], label: str, x_label: str, y_label: str, classes: Sequence[str]) -> str:
-    """Shares that add up to one, stacked: the first at the bottom. All lines have the same x."""
+def share_chart(
+    lines: Sequence[Line],
+    label: str,
+    x_label: str,
+    y_label: str,
+    classes: Sequence[str],
+    marks: Sequence[tuple[float, str]] = (),
+) -> str:
+    """Shares that add up to one, stacked: the first at the bottom. All lines have the same x. `marks` as in `line_chart`."""
     thinned = [(name, _every(points)) for name, points in lines]
     xs = [x for x, _ in thinned[0][1]]
     frame = _Frame(xs, [0.0, 1.0], share=True)
@@ -110,6 +117,7 @@ def share_chart(lines: Sequence[Line], label: str, x_label: str, y_label: str, c
         edge = list(zip(xs, top, strict=True)) + list(zip(reversed(xs), reversed(base), strict=True))
         parts.append(f'<polygon class="area {name}" points="{frame.path(edge)}"/>')
         base = top
+    parts += [frame.mark(x, text) for x, text in marks if frame.x0 <= x <= frame.x1]
     return frame.svg(parts, label, x_label, y_label, thinned, classes)
 
 

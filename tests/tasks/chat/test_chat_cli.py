@@ -58,6 +58,7 @@ def test_the_limit_is_said(file: Path) -> None:
     ("arguments", "code", "part"),
     [
         (["none.gguf"], 10, "there is no such file"),
+        (["FILE"], 10, "nothing is asked"),
         (["production"], 13, "no model was ever promoted"),
         (["latest"], 13, "there is no artifact of export yet"),
         (["FILE", "--prompt", "9 " * 300], 12, "and the context 256"),
@@ -69,6 +70,11 @@ def test_errors_are_one_message(file: Path, tmp_path: Path, arguments: list[str]
     result = call(*[names.get(text, text) for text in arguments], "--store", str(tmp_path / "store"), input="")
     assert result.exit_code == code and part in result.output.replace("\n", " ")
     assert "Traceback" not in result.output
+
+
+def test_the_store_is_that_of_the_configuration(tmp_path: Path) -> None:
+    result = call("latest", "--set", f"run.home={tmp_path}/mine", "--prompt", "What is 1 + 1?")
+    assert result.exit_code == 13 and f"{tmp_path}/mine/store" in result.output.replace("\n", "")
 
 
 def test_a_conversation_in_a_terminal(file: Path) -> None:
