@@ -17,7 +17,7 @@ def verdict(data: Mapping[str, Any], words: Words) -> str:
     if ending["state"] != "completed":
         return _unfinished(ending, data, words)
     found = result(data, words)
-    last = (data["record"].get("choice") or {}).get("stop_after")
+    last = ((data.get("record") or {}).get("choice") or {}).get("stop_after")
     stages = len(data["stages"])
     if not found and last:
         return words["v_stopped_after"].format(stages=stages, stage=words.get(f"stage_{last}", last))

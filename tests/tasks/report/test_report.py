@@ -631,10 +631,21 @@ def test_a_run_with_all_there_is(rich: dict[str, Any], chain_store: Store, langu
     assert "pass@2" in text and "maj@4" in text and words["behaviour"] in text
     # 2 of 10 overlap; without them SFT has b and c of 8.
     assert words["contaminated"].format(n=2, m=10) in text and "SFT 25.0%" in text
+    assert words["remedied"].format(n=2) in text
     assert words["rung_slower"] in text and words["at_step"].format(step=2) in text and "5e-05 → 2.5e-05" in text
     assert words["chart_groups"] in text and words["group_all_wrong"] in text
     assert words["checkpoint_lead"].format(step=2) in text and "75.0% [50.0, 90.0]" in text
     assert "the weights are gone" in text
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_run_that_ended_early_as_asked_says_so(language: str) -> None:
+    words = words_of(language)
+    data = {"ending": {"state": "completed"}, "differences": [], "scores": [], "stages": [{}] * 7}
+    plain = verdict({**data, "record": {"choice": {"stop_after": None}}}, words)
+    assert plain == words["v_completed"].format(stages=7)
+    early = verdict({**data, "record": {"choice": {"stop_after": "grpo"}}}, words)
+    assert early == words["v_stopped_after"].format(stages=7, stage=words["stage_grpo"])
 
 
 def test_the_ledger_in_numbers(rich: dict[str, Any], chain_store: Store) -> None:
