@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from pipeline_config.pipeline import PipelineConfig
 from tasks.contract.prompts import completion_text, encode_prompt, turn_end_id
 from tasks.errors import RunStopped
+from tasks.training.merge import logits_wanted
 
 SAMPLED_GAP = "sampling/sampling_logp_difference/mean"
 ROWS = 2
@@ -65,7 +67,8 @@ def model_scorer(model: Any) -> Scorer:
         found = []
         for probe in sequences:
             ids = torch.tensor([probe.ids], device=model.device)
-            logits = model(input_ids=ids).logits[0, probe.start - 1 : -1].float()
+            with logits_wanted():
+                logits = model(input_ids=ids).logits[0, probe.start - 1 : -1].float()
             picked = torch.log_softmax(logits, dim=-1).gather(1, ids[0, probe.start :, None])
             found.append([float(value) for value in picked[:, 0]])
         return found
@@ -73,21 +76,37 @@ def model_scorer(model: Any) -> Scorer:
     return score
 
 
-def vllm_scorer(llm: Any) -> Scorer:
-    """Scores with a vLLM engine by the log-probabilities of its prompt tokens."""
+def vllm_scorer(llm: Any, adapter: Callable[[], Any] | None = None) -> Scorer:
+    """Scores with a vLLM engine by the log-probabilities of its prompt tokens.
+
+    Args:
+        adapter: makes the request for the adapter that the rollouts are sampled with; None for an engine that holds the trained weights
+            themselves.
+    """
 
     def score(sequences: Sequence[Probe]) -> list[list[float]]:
         from vllm import SamplingParams, TokensPrompt
 
         parameters = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         prompts = [TokensPrompt(prompt_token_ids=list(probe.ids)) for probe in sequences]
-        outputs = llm.generate(prompts, parameters, use_tqdm=False)
+        more = {"lora_request": adapter()} if adapter else {}
+        outputs = llm.generate(prompts, parameters, use_tqdm=False, **more)
         return [
             [float(output.prompt_logprobs[at][probe.ids[at]].logprob) for at in range(probe.start, len(probe.ids))]
             for probe, output in zip(sequences, outputs, strict=True)
         ]
 
     return score
+
+
+def rollout_adapter(llm: Any, model: Any) -> Callable[[], Any] | None:
+    """How to ask an engine for the trained policy: None where the weights are pushed to it.
+
+    Unsloth's engine has the base weights, shared with the trainer, and gets the adapter with every call.
+    """
+    if not getattr(llm, "shared_weights", False):
+        return None
+    return partial(model.load_lora, "canary", load_tensors=True)
 
 
 def mean_gap(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float:
@@ -216,7 +235,8 @@ def add_canary(
     llm = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
     if config.vllm.mode == "colocate" and not config.vllm.sleep_mode and llm is not None:
         model = trainer.accelerator.unwrap_model(trainer.model)
-        canary = Canary(model_scorer(model), vllm_scorer(llm), probes(tokenizer, rows, config), grpo.max_canary_gap)
+        engine = vllm_scorer(llm, rollout_adapter(llm, model))
+        canary = Canary(model_scorer(model), engine, probes(tokenizer, rows, config), grpo.max_canary_gap)
         watch_rollouts(trainer, canary, grpo.canary_steps, log)
         watched.append("fixed completions")
     return " and ".join(watched) or "nothing can be compared with these settings"

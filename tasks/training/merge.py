@@ -120,7 +120,7 @@ def _log_probabilities(model: Any, probes: Sequence[Probe]) -> list[list[float]]
     """Natural log-probability of every completion token; empty when the model does not return logits."""
     training, rows = model.training, []
     model.eval()
-    with _logits_wanted():
+    with logits_wanted():
         for probe in probes:
             ids = torch.tensor([probe.ids], device=next(model.parameters()).device)
             logits = model(input_ids=ids, use_cache=False).logits
@@ -133,7 +133,7 @@ def _log_probabilities(model: Any, probes: Sequence[Probe]) -> list[list[float]]
 
 
 @contextmanager
-def _logits_wanted() -> Iterator[None]:
+def logits_wanted() -> Iterator[None]:
     """Unsloth's forward pass returns hidden states, or nothing, unless it is told otherwise."""
     wanted = {"UNSLOTH_RETURN_LOGITS": "1", "UNSLOTH_RETURN_HIDDEN_STATES": "0"}
     before = {name: os.environ.get(name) for name in wanted}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,17 @@ from flat_lines import TAGGED, grpo, logged, sums
 
 from pipeline_config.loading import load_config
 from tasks.errors import RunStopped
-from tasks.grpo.canary import Canary, Probe, SampledGap, add_canary, mean_gap, model_scorer, probes
+from tasks.grpo.canary import (
+    Canary,
+    Probe,
+    SampledGap,
+    add_canary,
+    mean_gap,
+    model_scorer,
+    probes,
+    rollout_adapter,
+    vllm_scorer,
+)
 
 pytest.importorskip("trl")
 PROBES = [Probe((1, 2, 3), 1)]
@@ -72,6 +83,33 @@ def test_trls_own_gap_needs_two_rows() -> None:
         row(gap)
     with pytest.raises(RunStopped, match=r"0\.5 nats a token in 2 logged rows"):
         row(0.5)
+
+
+class Engine:
+    """An engine that shares its base weights: the adapter comes with a call, or the base answers (-2.0 a token)."""
+
+    def __init__(self, shared: bool) -> None:
+        self.shared_weights = shared
+
+    def generate(self, prompts: list[Any], parameters: Any, use_tqdm: bool, lora_request: Any = None) -> list[Any]:
+        value = -2.0 if lora_request is None else lora_request
+        return [
+            SimpleNamespace(
+                prompt_logprobs=[{token: SimpleNamespace(logprob=value)} for token in p["prompt_token_ids"]]
+            )
+            for p in prompts
+        ]
+
+
+@pytest.mark.parametrize(("shared", "found"), [(True, [-1.5, -1.5]), (False, [-2.0, -2.0])])
+def test_an_engine_that_shares_its_weights_is_asked_with_the_adapter(
+    monkeypatch: pytest.MonkeyPatch, shared: bool, found: list[float]
+) -> None:
+    vllm = SimpleNamespace(SamplingParams=lambda **_: None, TokensPrompt=lambda **prompt: prompt)
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    model = SimpleNamespace(load_lora=lambda name, load_tensors: -1.5 if load_tensors else None)
+    engine = Engine(shared)
+    assert vllm_scorer(engine, rollout_adapter(engine, model))(PROBES) == [found]
 
 
 def test_nothing_to_compare_without_vllm() -> None:
