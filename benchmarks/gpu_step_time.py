@@ -2,14 +2,19 @@
 
     python benchmarks/gpu_step_time.py all --shape small --steps 8 --folder /tmp/steps      # model: SmolLM2-135M
     python benchmarks/gpu_step_time.py all --shape large --steps 4 --folder /tmp/steps      # random weights of Qwen3-8B's shape
+    python benchmarks/gpu_step_time.py all --shape large --steps 4 --four-bit --arms stock-unsloth ours-unsloth --folder /tmp/steps
+    python benchmarks/gpu_step_time.py caches --arms ours-trl --steps 3 --folder /tmp/steps   # the same twice: nothing cached, then what that left
     python benchmarks/gpu_step_time.py one --arm ours-trl --shape small --steps 8 --folder /tmp/steps
 
 Every arm runs in a process of its own, one after the other: LoRA of rank 32 on all projections, the same prompts, groups of 8,
 temperature 1, beta 0, completions that always reach the limit (`ignore_eos`). Small: 64 prompts x 8 x 256 tokens, micro-batches of 64. Large:
 8 prompts x 8 x 1,024, micro-batches of 8. Stock arms have their libraries' defaults otherwise (gradient checkpointing on, as TRL and Unsloth's notebooks
-have it) and a reward that is a random number; ours is the real stage `grpo` with its reward, ledger, canary and log. Each part is timed between two
-synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` also puts them together in
-benchmarks/gpu_step_time.json. `--profile` adds Python's own profile of the last step's rollouts.
+have it) and a reward that is a random number; ours is the real stage `grpo` with its reward, ledger, canary and log, without gradient
+checkpointing, and under trl in micro-batches of 4 where the shape is large, which give the same update. Each part is timed between two
+synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` and `caches` also put them together in
+benchmarks/gpu_step_time.json; an arm that fails leaves the others to run. In `caches` the second process gets its model by another path, as every
+SFT model has its own. `--profile` adds Python's own profile of the last step's rollouts, `--cap-gib` takes a smaller GPU for granted (with
+`--set grpo.max_completion_length=...` and `--set model.max_context=...`: what fits into it).
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import json
 import os
 import pstats
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 RESULT = ROOT / "benchmarks" / "gpu_step_time.json"
+CACHES = ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UNSLOTH_MEGA_CACHE_DIR")
+"""Where graphs and kernels are kept between processes."""
 ARMS = ("stock-trl", "stock-unsloth", "ours-trl", "ours-unsloth")
 SYSTEM = "Work in <start_working_out> <end_working_out>, answer in <SOLUTION> </SOLUTION>."
 WORDS = "apples pears trains boxes litres metres hours coins"
@@ -49,6 +57,8 @@ class Shape:
         self.accumulation = self.prompts * 8 // self.micro
         self.share = 0.35 if large else 0.2
         self.filler = 150 if large else 8
+        # Without gradient checkpointing 8 rows keep 80 GB of activations, more than there is beside weights and engine.
+        self.ours = 4 if large else self.micro
 
 
 def questions(shape: Shape, count: int) -> list[str]:
@@ -64,7 +74,7 @@ def questions(shape: Shape, count: int) -> list[str]:
 def model_folder(folder: Path, shape_name: str) -> Path:
     """SmolLM2-135M from its package, or random weights of Qwen3-8B's shape with its tokenizer; made once.
 
-    Made by `all` and `model` beforehand: unsloth wants to be imported before transformers.
+    Made by `model` beforehand: unsloth wants to be imported before transformers, and the process that makes the weights keeps memory of the GPU.
     """
     small, large = folder / "small-model", folder / "large-model"
     if not (small / "config.json").exists():
@@ -253,12 +263,13 @@ def ours(
     from tasks.grpo import entry
     from tasks.process.context import StageContext
 
+    micro = shape.ours if backend == "trl" else shape.micro
     config = load_config(
         "smollm2-135m-gpu",
         overrides=[
             f"model.source={folder}", f"model.max_context={shape.context}", f"model.load_in_4bit={four_bit}".lower(),
-            f"run.backend={backend}", "grpo.method=lora", f"grpo.max_steps={steps}", "grpo.learning_rate=5e-6",
-            f"grpo.per_device_train_batch_size={shape.micro}", f"grpo.gradient_accumulation_steps={shape.accumulation}",
+            f"run.backend={backend}", "sft.method=lora", "grpo.method=lora", f"grpo.max_steps={steps}", "grpo.learning_rate=5e-6",
+            f"grpo.per_device_train_batch_size={micro}", f"grpo.gradient_accumulation_steps={shape.prompts * 8 // micro}",
             f"grpo.max_completion_length={shape.tokens}", "grpo.loss_type=grpo", "grpo.save_steps=1000000",
             "grpo.watchdog=off", "grpo.checkpoint_choice.enabled=false", "vllm.enabled=on",
             f"vllm.gpu_memory_utilization={shape.share}", *sets,
@@ -296,40 +307,94 @@ def ours(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("one", "all", "model"))
-    parser.add_argument("--arm", choices=ARMS, default="ours-trl")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS[:3]))
+    parser.add_argument("what", choices=("one", "all", "caches", "model"))
+    parser.add_argument("--arm", choices=ARMS, default="ours-trl", help="of `one`")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS[:3]), help="of `all` and `caches`")
     parser.add_argument("--shape", choices=("small", "large"), default="small")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--limit", type=float, default=400.0, help="seconds for one arm of `all` and `caches`")
+    parser.add_argument("--model", type=Path, help="another path of the model, for `one`")
     parser.add_argument("--four-bit", action="store_true", help="unsloth only")
     parser.add_argument("--label", default="", help="added to the name of the result")
     parser.add_argument("--set", action="append", default=[], dest="sets", help="a further setting of ours")
+    parser.add_argument("--cap-gib", type=float, help="as if the GPU had only so much memory")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
-    folder: Path = arguments.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    model = model_folder(folder, arguments.shape)
-    if arguments.what == "model":
-        return
+    arms = [arguments.arm] if arguments.what == "one" else arguments.arms
+    if arguments.four_bit and not all(arm.endswith("unsloth") for arm in arms):
+        parser.error("--four-bit is for the unsloth arms only")
+    arguments.folder = arguments.folder.resolve()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    if arguments.what in ("all", "caches"):
+        where = ["--shape", arguments.shape, "--folder", str(arguments.folder)]
+        subprocess.run([sys.executable, __file__, "model", *where], check=True)
+    model = model_folder(arguments.folder, arguments.shape)
     if arguments.what == "all":
-        # Another shape's results stay; an arm that fails ends the comparison.
-        found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-        for arm in arguments.arms:
-            flags = ["--profile"] if arguments.profile else []
-            line = [sys.executable, __file__, "one", "--arm", arm, "--shape", arguments.shape, *flags]
-            subprocess.run([*line, "--steps", str(arguments.steps), "--folder", str(folder)], check=True)
-            found[f"{arguments.shape}-{arm}"] = json.loads((folder / f"{arguments.shape}-{arm}.json").read_text())
-            RESULT.write_text(json.dumps(found, indent=1) + "\n")
-        return
-    name = f"{arguments.shape}-{arguments.arm}{'-4bit' if arguments.four_bit else ''}{arguments.label}"
-    clock = Clock(name, folder / f"{name}.json", arguments.steps, arguments.profile)
-    shape = Shape(arguments.shape)
+        sys.exit(1 if [arm for arm in arms if not child(arguments, arm, arguments.label)] else 0)
+    if arguments.what == "caches":
+        sys.exit(1 if [arm for arm in arms if not twice(arguments, arm, model)] else 0)
+    if arguments.what == "one":
+        one(arguments, arguments.model or model)
+
+
+def name_of(arguments: argparse.Namespace, arm: str, label: str) -> str:
+    return f"{arguments.shape}-{arm}{'-4bit' if arguments.four_bit else ''}{label}"
+
+
+def one(arguments: argparse.Namespace, model: Path) -> None:
+    """One arm in this process, which ends with it."""
+    name, shape = name_of(arguments, arguments.arm, arguments.label), Shape(arguments.shape)
+    if arguments.cap_gib:
+        import torch
+
+        share = arguments.cap_gib * 2**30 / torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(share)
+        shape.share *= share
+    clock = Clock(name, arguments.folder / f"{name}.json", arguments.steps, arguments.profile)
     if arguments.arm.startswith("stock"):
         stock(arguments.arm, model, shape, arguments.steps, arguments.four_bit, clock)
     else:
-        work = folder / f"work-{name}-{os.getpid()}"
+        work = arguments.folder / f"work-{name}-{os.getpid()}"
         ours(arguments.arm, model, shape, arguments.steps, arguments.four_bit, clock, work, arguments.sets)
+
+
+def child(
+    arguments: argparse.Namespace, arm: str, label: str, more: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> bool:
+    """Run one arm in a process of its own and put its result with the others; False when it failed."""
+    name = name_of(arguments, arm, label)
+    path: Path = arguments.folder / f"{name}.json"
+    path.unlink(missing_ok=True)
+    line = [sys.executable, __file__, "one", "--arm", arm, "--shape", arguments.shape, "--steps", str(arguments.steps)]
+    line += ["--folder", str(arguments.folder), f"--label={label}", *more]
+    line += [part for text in arguments.sets for part in ("--set", text)]
+    line += ["--four-bit"] * arguments.four_bit + ["--profile"] * arguments.profile
+    line += ["--cap-gib", str(arguments.cap_gib)] if arguments.cap_gib else []
+    try:
+        code = subprocess.run(line, env={**os.environ, **(env or {})}, timeout=arguments.limit, check=False).returncode
+    except subprocess.TimeoutExpired:
+        code = 124
+    if code or not path.exists():
+        print(f"{name}: failed, exit code {code}", file=sys.stderr, flush=True)
+        return False
+    # Other results, of another shape or an earlier run, stay.
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    RESULT.write_text(json.dumps({**found, name: json.loads(path.read_text())}, indent=1) + "\n")
+    return True
+
+
+def twice(arguments: argparse.Namespace, arm: str, model: Path) -> bool:
+    """One arm with empty compile caches, then with those that it left and the model at another path."""
+    caches: Path = arguments.folder / f"caches-{arm}"
+    shutil.rmtree(caches, ignore_errors=True)
+    env = {name: str(caches / name.lower()) for name in CACHES}
+    link = arguments.folder / f"{model.name}-again"
+    link.unlink(missing_ok=True)
+    link.symlink_to(model)
+    return child(arguments, arm, f"{arguments.label}-cold", env=env) and child(
+        arguments, arm, f"{arguments.label}-warm", ("--model", str(link)), env
+    )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from tasks.grpo.arguments import grpo_arguments, wanted_arguments
 from tasks.grpo.arithmetic import steps_per_window
 from tasks.grpo.canary import add_canary
 from tasks.grpo.checkpoint_choice import choose_checkpoint
+from tasks.grpo.compile_cache import leave_path_out
 from tasks.grpo.guards import InitialKL, OwnLearningRate, Watchdog, situation
 from tasks.grpo.ledger import GROUPS_FILE, LEDGER_FILE, per_prompt, read_groups, totals, truncate_groups, write_ledger
 from tasks.grpo.remedied import load_steps, publish
@@ -118,6 +119,8 @@ def run(ctx: StageContext) -> StageResult:
     arguments = grpo_arguments(ctx, settings, device, rewards.weights)
     asked = arguments.to_dict()
     window = steps_per_window(settings)
+    if arguments.use_vllm:
+        leave_path_out()
     trainer = LedgerTrainer(
         model=load_with_adapter(start, config, settings, ctx.seed, arguments.use_vllm) if with_unsloth else str(start),
         reward_funcs=functions,
