@@ -11,7 +11,9 @@ Model SmolLM2-135M, problems "What is a + b?" on six levels: two or three terms 
 - `ours`: as `selected`, after one epoch of SFT: as little as the gate lets pass (it asks for more where that is not enough).
 
 Same model, pool of problems, reward, batch and learning rate. A rollout is a sampled completion; those of the gate, of the pass rates and of
-refills count, and the latter arms make so few steps that they stay below `naive`. Held out: 1,000 problems of all levels (mixed), 1,000 of naive's
+refills count. `naive` has 120 x 256 = 30,720; the others 64 x 256 = 16,384, 6,144 for pass rates, 512 for each look of the gate and at most
+16,384 for refills, so that they stay below it while fewer than 46 % of first draws are dead (27 % were in a first run, docs/gpu.md);
+`collect` says what it was. Held out: 1,000 problems of all levels (mixed), 1,000 of naive's
 level; greedy, strict. Runs may share a home, one after the other.
 """
 
@@ -28,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from artifacts.manifest import Manifest  # noqa: E402
 from artifacts.store import Store, open_store  # noqa: E402
 from pipeline_config.evaluation import HELD_OUT  # noqa: E402
 from tasks.promote.compare import answers_of, compare  # noqa: E402
@@ -66,7 +69,7 @@ CHOSEN = (
     "pass_rates.enabled=on",
     "pass_rates.max_prompts=1536",
     "grpo.max_refills=1",
-    "grpo.max_steps=70",
+    "grpo.max_steps=64",
 )
 ARMS = {
     "naive": (
@@ -98,31 +101,35 @@ def arm_of(config: dict[str, Any]) -> str:
 
 def measured(store: Store, record: dict[str, Any]) -> dict[str, Any]:
     """What one run says: accuracy of both models on both sets, paired, and every rollout that it cost."""
-    made = {entry["stage"]: store.lookup(entry["stage"], entry["fingerprint"]) for entry in record["stages"]}
-    stages = {name: manifest for name, manifest in made.items() if manifest is not None}
+    made: dict[str, list[Manifest]] = {}
+    for entry in record["stages"]:
+        manifest = store.lookup(entry["stage"], entry["fingerprint"])
+        if manifest is not None:
+            made.setdefault(entry["stage"], []).append(manifest)
+    stages = {name: of[-1] for name, of in made.items()}
     found: dict[str, Any] = {}
     for name, label in SETS.items():
         before, after = (answers_of(store, stages[stage], name) for stage in ("evaluate_sft", "evaluate_grpo"))
         if before is None or after is None:
             raise SystemExit(f"{record['run_id']}: the set {name} was not evaluated")
         found[label] = {"sft": before.accuracy, "grpo": after.accuracy, **asdict(compare(before, after, 0.05))}
-    grpo, gate, rates = (stages.get(name) for name in ("grpo", "format_gate", "pass_rates"))
-    assert grpo is not None
+    grpo, rates = stages["grpo"], stages.get("pass_rates")
     groups = grpo.metrics["groups"]
     rollouts = {
         "training": grpo.metrics["completions"],
         "refills": groups["extra_rollouts"],
-        "gate": gate.metrics["completions"] if gate else 0,
+        # Every look: the gate may have asked for more SFT, and looked again.
+        "gate": sum(gate.metrics["completions"] for gate in made.get("format_gate", [])),
         "pass_rates": rates.metrics["prompts"] * rates.metrics["samples"] if rates else 0,
     }
     return {
         **found,
         "rollouts": {**rollouts, "all": sum(rollouts.values())},
         "live_groups": groups["groups_live"] / groups["groups_used"],
-        "sft_steps": stages["sft"].metrics["steps"],
+        "sft_steps": sum(sft.metrics["steps"] for sft in made["sft"]),
         "grpo_steps": grpo.metrics["steps"],
         "resumed_from_step": grpo.resumed_from_step,
-        "stage_seconds": {name: round(manifest.duration_s, 1) for name, manifest in stages.items()},
+        "stage_seconds": {name: round(sum(manifest.duration_s for manifest in of), 1) for name, of in made.items()},
     }
 
 
@@ -140,7 +147,8 @@ def collect(homes: list[Path]) -> dict[str, Any]:
         arm: {label: sum(run[label]["gain"] for run in of.values()) / len(of) for label in SETS.values()}
         for arm, of in runs.items()
     }
-    return {"settings": {"common": COMMON, **ARMS}, "mean_gain": mean, "runs": runs}
+    rollouts = {arm: sum(run["rollouts"]["all"] for run in of.values()) / len(of) for arm, of in runs.items()}
+    return {"settings": {"common": COMMON, **ARMS}, "mean_gain": mean, "mean_rollouts": rollouts, "runs": runs}
 
 
 def main() -> None:
@@ -156,7 +164,7 @@ def main() -> None:
         sys.exit(subprocess.call(command(arguments.arm, arguments.seed, arguments.home[0], arguments.more), cwd=ROOT))
     found = collect(arguments.home)
     arguments.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["mean_gain"], indent=1))
+    print(json.dumps({name: found[name] for name in ("mean_gain", "mean_rollouts")}, indent=1))
 
 
 if __name__ == "__main__":
