@@ -121,8 +121,9 @@ def run(ctx: StageContext) -> StageResult:
     window = steps_per_window(settings)
     if arguments.use_vllm:
         leave_path_out()
+    sampled_at_once = arguments.generation_batch_size if arguments.use_vllm else 0
     trainer = LedgerTrainer(
-        model=load_with_adapter(start, config, settings, ctx.seed, arguments.use_vllm) if with_unsloth else str(start),
+        model=load_with_adapter(start, config, settings, ctx.seed, sampled_at_once) if with_unsloth else str(start),
         reward_funcs=functions,
         args=arguments,
         train_dataset=prompts_of(rows, config),

@@ -108,7 +108,7 @@ def run(ctx: StageContext) -> StageResult:
     ctx.log(f"{len(encoded)} traces, {supervised} supervised tokens, {refused} refused as longer than sft.max_length")
 
     if with_unsloth:
-        model = load_with_adapter(folder, config, config.sft, ctx.seed, rollouts=False)
+        model = load_with_adapter(folder, config, config.sft, ctx.seed, rollouts=0)
     else:
         # Master weights in 32-bit, or 16-bit below an adapter; autocast does the arithmetic in bfloat16 on a GPU.
         full = config.sft.method == "full" or device.type == "cpu"

@@ -13,6 +13,11 @@ from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.training import Optimization
 
 BACKEND_VARIABLE = "GRPO_PIPELINE_BACKEND"
+MOST_SEQUENCES = 512
+"""vLLM has no CUDA graphs for more sequences at once (its default), and decodes them more slowly."""
+ITS_DEFAULT = 256
+"""Unsloth takes this number of sequences for "not said", and chooses by free memory: at most 96 where vLLM has 40 GiB for its cache
+(unsloth_zoo 2026.10.9, `load_vllm`)."""
 
 
 def in_use() -> bool:
@@ -26,24 +31,32 @@ def import_first() -> None:
         import unsloth  # noqa: F401
 
 
-def load_with_adapter(folder: Path, config: PipelineConfig, settings: Optimization, seed: int, rollouts: bool) -> Any:
+def sequences_at_once(completions: int) -> int:
+    """How many sequences the engine decodes at once: all completions of a batch, as TRL asks of its own engine."""
+    wanted = min(completions, MOST_SEQUENCES)
+    return wanted + 1 if wanted == ITS_DEFAULT else wanted
+
+
+def load_with_adapter(folder: Path, config: PipelineConfig, settings: Optimization, seed: int, rollouts: int) -> Any:
     """The model with a fresh adapter: switched off, it is the SFT model, so KL is measured against that.
 
     Args:
-        rollouts: start vLLM on the shared weights (GRPO), or not (SFT).
+        rollouts: completions sampled at once, for which vLLM is started on the shared weights (GRPO); 0 for none (SFT).
     """
     from unsloth import FastLanguageModel
 
     lora = settings.lora
+    engine = {"max_num_seqs": sequences_at_once(rollouts)} if rollouts else {}
     model, _ = FastLanguageModel.from_pretrained(
         model_name=str(folder),
         max_seq_length=config.model.max_context,
         load_in_4bit=config.model.load_in_4bit,
-        fast_inference=rollouts,
+        fast_inference=rollouts > 0,
         max_lora_rank=lora.r,
         gpu_memory_utilization=config.vllm.gpu_memory_utilization,
         trust_remote_code=config.model.trust_remote_code,
         random_state=seed,
+        **engine,
     )
     return FastLanguageModel.get_peft_model(
         model,
