@@ -104,7 +104,7 @@ def _truncated(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
         return Verdict(
             MORE_SFT,
             f"{share}; {m['looping']} of them repeat the same piece over and over, so more tokens would not end them",
-            "more SFT (sft.num_train_epochs or data.sft_rows), or a lower grpo.temperature",
+            "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set, or data.sft_rows), or a lower grpo.temperature",
         )
     ended = m["completions"] - cut
     formed = min(ended, round(m["format_rate"] * m["completions"]))
@@ -117,7 +117,7 @@ def _truncated(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
     return Verdict(
         MORE_SFT,
         f"{share}, though the SFT traces fit into it; of the {ended} that end in time {formed} are well formed",
-        "more SFT (sft.num_train_epochs or data.sft_rows), or a larger grpo.max_completion_length",
+        "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set, or data.sft_rows), or a larger grpo.max_completion_length",
     )
 
 
@@ -141,7 +141,7 @@ def _malformed(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
     return Verdict(
         MORE_SFT,
         f"{rate}; {malformed} malformed, mostly {common}",
-        "more SFT (sft.num_train_epochs, data.sft_rows or gate.max_sft_rounds); gate.json says what is emitted instead of the tags",
+        "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set; data.sft_rows; gate.max_sft_rounds); gate.json says what is emitted instead of the tags",
     )
 
 
@@ -159,7 +159,7 @@ def _dead(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
         return Verdict(
             "low_diversity",
             f"{share}, and in {m['dead_copies']:.0%} the completions are copies of each other (pass@1 {m['pass_at_1']:.1%})",
-            "raise grpo.temperature, or less SFT (sft.num_train_epochs): the model samples one completion per prompt",
+            "raise grpo.temperature, or less SFT (sft.max_steps, or sft.num_train_epochs where it is not set): the model samples one completion per prompt",
         )
     if right >= wrong:
         return Verdict(

@@ -108,6 +108,7 @@ def render(template: str, language: str, **values: Any) -> str:
         duration=partial(formats.duration, units=(words["unit_h"], words["unit_min"], words["unit_s"])),
         tagged=tagged,
         outcome_class=outcome_class,
+        outcome_classes=outcome_classes,
         base64=lambda text: base64.b64encode(text.encode("utf-8")).decode("ascii"),
     )
     script = (PAGE / "chart.js").read_text(encoding="utf-8")
