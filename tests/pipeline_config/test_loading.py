@@ -35,6 +35,7 @@ def refused(*overrides: str, **sections: Any) -> str:
 
 def test_every_profile_loads_and_says_what_it_is_for() -> None:
     found = profiles()
+    assert all(text.endswith(".") for text in found.values()), "what `config profiles` prints is whole sentences"
     assert {"tiny", "smollm2-135m"} <= found.keys()
     for name, text in found.items():
         assert load_config(name).model_dump() and len(text) > 20
