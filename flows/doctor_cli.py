@@ -64,11 +64,7 @@ def doctor(
         last: Diagnosis | None = None
         while True:
             found = _waiting(look, follow)
-            if last is None or (found.verdict, found.conclusive, found.rows) != (
-                last.verdict,
-                last.conclusive,
-                last.rows,
-            ):
+            if last is None or (found.verdict, found.headline, found.rows) != (last.verdict, last.headline, last.rows):
                 if as_json:
                     print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
                 elif last is not None and (found.verdict, found.conclusive) == (last.verdict, last.conclusive):
