@@ -121,7 +121,9 @@ def _column(row: Mapping[str, Any], name: str, where: str) -> Any:
         return row[name]
     columns = ", ".join(map(str, list(row)[:12])) or "none"
     raise DataError(
-        f"there is no column {name!r}; there are: {columns}", where=where, fix="name the column that holds it"
+        f"there is no column {name!r}; there are: {columns}",
+        where=where,
+        fix="name the column that holds it: --response-column for the completions, --gold-column for the golds",
     )
 
 
