@@ -366,6 +366,7 @@ def child(
     name = name_of(arguments, arm, label)
     path: Path = arguments.folder / f"{name}.json"
     path.unlink(missing_ok=True)
+    put(name, None)
     line = [sys.executable, __file__, "one", "--arm", arm, "--shape", arguments.shape, "--steps", str(arguments.steps)]
     line += ["--folder", str(arguments.folder), f"--label={label}", *more]
     line += [part for text in arguments.sets for part in ("--set", text)]
@@ -378,10 +379,15 @@ def child(
     if code or not path.exists():
         print(f"{name}: failed, exit code {code}", file=sys.stderr, flush=True)
         return False
-    # Other results, of another shape or an earlier run, stay.
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    RESULT.write_text(json.dumps({**found, name: json.loads(path.read_text())}, indent=1) + "\n")
+    put(name, json.loads(path.read_text()))
     return True
+
+
+def put(name: str, result: dict[str, Any] | None) -> None:
+    """Write one arm's result beside the others, which stay; None takes an earlier one away."""
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    found.pop(name, None)
+    RESULT.write_text(json.dumps({**found, **({name: result} if result else {})}, indent=1) + "\n")
 
 
 def twice(arguments: argparse.Namespace, arm: str, model: Path) -> bool:
