@@ -66,8 +66,10 @@ def _by_ending(ended: dict[str, Any], found: Diagnosis | None) -> Diagnosis:
         "interrupted": f"The run was interrupted in {stage}",
         "killed": f"The run was killed in {stage}",
     }
-    verdict = str(error.get("cause") or ended["state"])
-    headline = str(error.get("message") or "its processes are gone, and none said why")
+    said = {"interrupted": "the run was asked to stop", "killed": "its processes are gone, and none said why"}
+    # The record of a run that a signal ended has the signal's class and no message.
+    verdict = str(error["cause"] if error.get("message") and error.get("cause") else ended["state"])
+    headline = str(error.get("message") or said.get(ended["state"], "no reason was recorded"))
     log = (ended["log"] or {}).get("path")
     note = {"name": "log", "text": str(log)} if log else None
     seen = found or Diagnosis(verdict, headline, rows=0)

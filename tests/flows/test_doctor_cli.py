@@ -14,7 +14,7 @@ from artifacts.store import open_store
 from flows import cli, doctor_cli
 from flows.record import RunRecord
 from pipeline_config.loading import load_config
-from tasks.errors import GateRefused, OutOfMemory, PipelineError
+from tasks.errors import GateRefused, OutOfMemory
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def row(step: int, reward: float, **more: float) -> dict[str, Any]:
 
 
 def run_in(
-    stage: str, error: PipelineError | None = None, rows: list[dict[str, Any]] | None = None, home: str = "grpo-runs"
+    stage: str, error: BaseException | None = None, rows: list[dict[str, Any]] | None = None, home: str = "grpo-runs"
 ) -> str:
     """A run that was in `stage` when it ended (or, without an error, when it was last heard of), with this log; its id."""
     record = RunRecord.start(load_config("tiny"))
@@ -97,6 +97,16 @@ def test_a_run_that_goes_on_and_one_that_was_killed() -> None:
     result = call("latest")
     assert result.exit_code == doctor_cli.UNHEALTHY and result.stdout.startswith("killed: The run was killed in sft")
     assert "give the command of the run again" in result.stdout
+
+
+def test_a_run_that_a_signal_ended_was_asked_to_stop() -> None:
+    class TerminationSignal(BaseException):
+        """Prefect's, which says nothing."""
+
+    run_in("grpo", TerminationSignal(), [row(n, 0.6) for n in range(12)])
+    result = call("latest")
+    assert result.exit_code == doctor_cli.UNHEALTHY
+    assert result.stdout.startswith("interrupted: The run was interrupted in grpo\n  the run was asked to stop")
 
 
 def test_what_is_neither_a_log_nor_a_run() -> None:
