@@ -14,9 +14,6 @@ from tasks.diagnosis.findings import Finding, missing, ok
 from tasks.diagnosis.outcomes import NO_ANSWER_KINDS, RIGHT
 from tasks.diagnosis.series import CLIPPED, MIN_ROWS, Run
 
-LEARNT = 0.08
-"""Share of right answers gained since the start that says: what is all right now was learnt."""
-
 
 def extraction_failed(run: Run) -> Finding:
     """No answer is found in 92 % of the completions and this is not getting better, or in 80 % after at most half at the start.
@@ -66,8 +63,7 @@ def extraction_failed(run: Run) -> Finding:
 
 
 def all_correct(run: Run) -> Finding:
-    """Nearly every completion gets the maximum, from the start. A run that got there by learning is saturated, not failed: one that had
-    less than 80 % right at first, or has gained 8 points since."""
+    """Nearly every completion gets the maximum, from the start. A run that got there by learning is saturated, not failed."""
     return _one_outcome(run, "all_correct")
 
 
@@ -93,15 +89,16 @@ def _one_outcome(run: Run, name: str) -> Finding:
     groups = f", {dead.share:.0%} of the groups have no spread" if dead.share is not None else ""
     if name == "all_correct":
         began = early >= 0.8 if early is not None else (dead.early_share or 0.0) >= DEAD
-        learnt = early is not None and now is not None and now - early >= LEARNT
-        if learnt or not began:
+        if not began:
             return Finding(
                 "saturated", "note", f"{right}{groups}: these problems have nothing left to teach", evidence=evidence
             )
+        rose = early is not None and now is not None and now - early >= 0.05
+        since = f" ({early:.1%} at first)" if rose else " from the start"
         return Finding(
             name,
             "failed",
-            f"{right} from the start{groups}: the problems are too easy",
+            f"{right}{since}{groups}: the problems are too easy",
             0,
             reward.steps[0],
             True,

@@ -215,13 +215,13 @@ def test_a_run_that_learnt_it_all_is_saturated_not_failed() -> None:
     assert found.verdict == "healthy" and "saturated" in [note["name"] for note in found.notes]
 
 
-def test_what_was_learnt_within_a_few_steps_is_not_called_too_easy_from_the_start() -> None:
-    """A real run on chosen prompts at temperature 0.1: right from 83 to 100 %, groups without spread from 41 to 100 %."""
+def test_what_rose_is_not_said_to_be_so_from_the_start() -> None:
+    """A real run on chosen prompts at temperature 0.1: right from 83 to 100 %, 87.6 % in its first three rows."""
     right = (0.828, 0.844, 0.957, 0.984, 0.984, 0.938, 1.0)
     dead = (0.406, 0.531, 0.906, 0.938, 0.969, 1.0, 1.0)
     log = [{**sound(r, d, 1)[0], "step": i} for i, (r, d) in enumerate(zip(right, dead, strict=True), 1)]
-    found = diagnose_rows(log, SOUND)
-    assert found.verdict != "all_correct" and "saturated" in [note["name"] for note in found.notes]
+    assert "right (87.6% at first)" in diagnose_rows(log, SOUND).headline
+    assert "right from the start" in diagnose_rows(sound(0.98, 0.86), SOUND).headline
 
 
 @pytest.mark.parametrize(("end", "cause"), [("low", "all_wrong"), ("high", "all_correct")])
