@@ -44,6 +44,7 @@ def collected(run: RunFiles) -> dict[str, Any]:
         "not_measured": training.not_measured(charts, grpo, record["config"]),
         "rollouts": training.rollouts(run),
         "checkpoint": training.checkpoint_choice(run),
+        "ended_early": training.ended_early(run),
         "groups": groups.groups_of(run),
         "remedies": groups.remedies_of(run),
         "selection": groups.selection_of(run),

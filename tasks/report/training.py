@@ -121,6 +121,15 @@ def rollouts(run: RunFiles) -> list[dict[str, Any]]:
     return [rows[round(i * (len(rows) - 1) / (MAX_SAMPLES - 1))] for i in range(MAX_SAMPLES)]
 
 
+def ended_early(run: RunFiles) -> dict[str, int] | None:
+    """Optimizer steps of a GRPO stage that is done (`done`) and those asked for (`asked`), where it ended before them; else None."""
+    done, asked = (
+        number(run.metrics("grpo").get("steps")),
+        number(run.record["config"].get("grpo", {}).get("max_steps")),
+    )
+    return {"done": int(done), "asked": int(asked)} if done is not None and asked is not None and done < asked else None
+
+
 def checkpoint_choice(run: RunFiles) -> dict[str, Any] | None:
     """Which checkpoint was kept and what the others scored on held-out problems; None when none was chosen."""
     found = run.json("grpo", "checkpoints.json")

@@ -683,6 +683,15 @@ def test_which_prompts_were_chosen(rich: dict[str, Any], chain_store: Store, lan
     assert "<span>0/2<small>60 →<wbr> 0</small></span><span>1/2<small>30 →<wbr> 30</small></span>" in text
 
 
+def test_training_that_ended_before_its_last_step_says_so(rich: dict[str, Any], chain_store: Store) -> None:
+    """tiny asks for 18 steps."""
+    run = open_run(rich, chain_store)
+    for steps, shown in ((7, True), (18, False)):
+        ended = run.manifests["grpo"].model_copy(update={"metrics": {**run.metrics("grpo"), "steps": steps}})
+        text = page_of(dataclasses.replace(run, manifests={**run.manifests, "grpo": ended}))
+        assert (EN["ended_early"].format(done=steps, asked=18) in text) is shown
+
+
 def test_samples_are_numbered_as_the_curves_and_none_is_shown_twice(rich: dict[str, Any], chain_store: Store) -> None:
     """The file has the steps done before a completion was sampled; what was sampled first is of step 1."""
     run = open_run(rich, chain_store)
