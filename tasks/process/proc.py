@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MARKER = "GRPO_STAGE_ID"
@@ -26,12 +26,15 @@ HARD_S = 5.0
 
 @dataclass(frozen=True)
 class Proc:
-    """One live process; `start` (clock ticks since boot) tells it from a later one with the same pid."""
+    """One live process; `start` (clock ticks since boot) tells it from a later one with the same pid.
+
+    Two are equal when they are the same process: its parent changes when the old one dies, its group and session when it asks for it.
+    """
 
     pid: int
-    ppid: int
-    group: int
-    session: int
+    ppid: int = field(compare=False)
+    group: int = field(compare=False)
+    session: int = field(compare=False)
     start: int
 
 
