@@ -147,7 +147,7 @@ def _malformed(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
 
 def _dead(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
     dead, right, wrong = m["dead_groups"], m["dead_all_right"], m["dead_all_wrong"]
-    share = f"{dead:.0%} of groups have equal rewards"
+    share = f"{dead:.0%} of groups have equal rewards (allowed {gate.max_dead_groups:.0%})"
     outlook = _outlook(m, gate)
     if right + wrong < MAJORITY * dead:
         return Verdict(

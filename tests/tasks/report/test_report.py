@@ -19,7 +19,9 @@ from artifacts.registry import Version, change, following
 from artifacts.store import Store
 from flows.record import RunRecord
 from pipeline_config.loading import load_config
+from tasks import dataset
 from tasks.chain import NAMES
+from tasks.dataset.report import REASONS
 from tasks.diagnosis.findings import VERDICTS
 from tasks.errors import DataError, ExportRefused, GateRefused, Interrupted, PipelineError, Retryable, RunStopped
 from tasks.evaluate.scores import score
@@ -229,6 +231,13 @@ def test_every_cause_of_the_gate_and_the_watchdog_has_words() -> None:
     causes = {*VERDICTS, *LADDERS, *GATE_VERDICTS, *older, "killed", "interrupted", "reward_errors"}
     assert {f"cause_{cause}" for cause in causes} <= EN.keys()
     assert {f"rung_{rung}" for rungs in LADDERS.values() for rung in rungs} <= EN.keys()
+
+
+def test_every_reason_to_drop_a_row_has_words() -> None:
+    code = "".join(file.read_text() for file in Path(dataset.__file__).parent.glob("*.py"))
+    named = set(re.findall(r"""(?:BadRow|UnreadableRow)\(\s*"(\w+)\"""", code))
+    assert {"no_gold", "not_json", "not_an_object"} <= named
+    assert {f"drop_{reason}" for reason in named | REASONS.keys()} <= EN.keys()
 
 
 def test_every_kind_of_group_has_words_and_a_colour_of_its_own() -> None:
