@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from artifacts import registry
-from artifacts.store import Store, open_store
+from artifacts.store import Store
 from pipeline_config.promotion import PromotionConfig
 from tasks.promote import promote, rollback
 
+ROOT = Path(__file__).resolve().parents[3]
 WEAK = [True] * 40 + [False] * 60
 BETTER = [True] * 60 + [False] * 40
 BEST = [True] * 80 + [False] * 20
@@ -38,25 +41,39 @@ def checked(store: Store) -> list[registry.Event]:
     return events
 
 
-def promoting(url: str, ref: str, start: Any, results: Any) -> None:
-    start.wait()
-    results.put((ref, promote(open_store(url), ref, RULE, "tiny").outcome))
+PROMOTE = """
+import sys
+from artifacts.store import open_store
+from pipeline_config.promotion import PromotionConfig
+from tasks.promote import promote
+store = open_store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+print(promote(store, sys.argv[2], PromotionConfig(), "tiny").outcome)
+"""
 
 
 def test_two_promotions_at_once(store: Store, version: Any) -> None:
     """Whichever comes second is compared with the winner: the better of the two is in production in the end."""
     promote(store, version("weak", WEAK).fingerprint, RULE, "tiny")
     better, best = version("better", BETTER), version("best", BEST)
-    context = multiprocessing.get_context("spawn")
-    start, results = context.Barrier(2), context.Queue()
-    processes = [
-        context.Process(target=promoting, args=(store.url, item.fingerprint, start, results)) for item in (better, best)
-    ]
-    for process in processes:
-        process.start()
-    outcomes = dict(results.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join(timeout=60)
+    processes = {
+        item.fingerprint: subprocess.Popen(
+            [sys.executable, "-c", PROMOTE, store.url, item.fingerprint],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for item in (better, best)
+    }
+    for process in processes.values():
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in processes.values():
+        assert process.stdin is not None
+        process.stdin.write("now\n")
+        process.stdin.flush()
+    outcomes = {ref: process.communicate(timeout=60)[0].strip() for ref, process in processes.items()}
     assert outcomes[best.fingerprint] == "promoted" and in_production(store) == best.fingerprint
     events = checked(store)
     assert sorted(event.kind for event in events[2:] if event.kind != "proposed") in (
