@@ -113,22 +113,23 @@ def measured(store: Store, record: dict[str, Any]) -> dict[str, Any]:
         if before is None or after is None:
             raise SystemExit(f"{record['run_id']}: the set {name} was not evaluated")
         found[label] = {"sft": before.accuracy, "grpo": after.accuracy, **asdict(compare(before, after, 0.05))}
-    grpo, rates = stages["grpo"], stages.get("pass_rates")
-    groups = grpo.metrics["groups"]
+    metrics: dict[str, list[dict[str, Any]]] = {name: [dict(one.metrics) for one in of] for name, of in made.items()}
+    grpo, rates = metrics["grpo"][-1], metrics.get("pass_rates", [{}])[-1]
+    groups = grpo["groups"]
     rollouts = {
-        "training": grpo.metrics["completions"],
+        "training": grpo["completions"],
         "refills": groups["extra_rollouts"],
         # Every look: the gate may have asked for more SFT, and looked again.
-        "gate": sum(gate.metrics["completions"] for gate in made.get("format_gate", [])),
-        "pass_rates": rates.metrics["prompts"] * rates.metrics["samples"] if rates else 0,
+        "gate": sum(gate["completions"] for gate in metrics.get("format_gate", [])),
+        "pass_rates": rates["prompts"] * rates["samples"] if rates else 0,
     }
     return {
         **found,
         "rollouts": {**rollouts, "all": sum(rollouts.values())},
         "live_groups": groups["groups_live"] / groups["groups_used"],
-        "sft_steps": sum(sft.metrics["steps"] for sft in made["sft"]),
-        "grpo_steps": grpo.metrics["steps"],
-        "resumed_from_step": grpo.resumed_from_step,
+        "sft_steps": sum(sft["steps"] for sft in metrics["sft"]),
+        "grpo_steps": grpo["steps"],
+        "resumed_from_step": stages["grpo"].resumed_from_step,
         "stage_seconds": {name: round(sum(manifest.duration_s for manifest in of), 1) for name, of in made.items()},
     }
 

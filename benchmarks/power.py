@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -68,7 +69,7 @@ def sampled_pairs(
     return hits(before), hits(after)
 
 
-def called(verdicts: list[str]) -> dict[str, Any]:
+def called(verdicts: Sequence[str]) -> dict[str, Any]:
     """Counts of each verdict, and the rate of "different" with its Wilson interval."""
     counts = {name: verdicts.count(name) for name in ("better", "worse", "no_difference")}
     return {**counts, "different": rate(counts["better"] + counts["worse"], len(verdicts))}

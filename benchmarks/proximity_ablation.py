@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from artifacts.store import open_store  # noqa: E402
 from tasks.evaluate.scores import compare  # noqa: E402
-from tasks.report.collect import read_jsonl  # noqa: E402
+from tasks.report.run_files import read_jsonl  # noqa: E402
 
 PROXIMITY = 0.3
 
