@@ -12,6 +12,7 @@ from tasks.diagnosis.doctor import Diagnosis, diagnose
 from tasks.diagnosis.rows import Row
 from tasks.diagnosis.run_info import RunInfo, from_settings
 from tasks.errors import DataError
+from tasks.grpo.remedies import NOTHING_LEFT
 from tasks.report.ending import ending_of
 from tasks.report.run_files import RunFiles
 
@@ -29,6 +30,12 @@ def diagnose_run(run: RunFiles) -> Diagnosis:
     ended = ending_of(run)
     path = run.path("grpo", LOG)
     found = diagnose(path, _info(run)) if path and _has_rewards(run.rows("grpo", LOG, 50)) else None
+    grpo = run.manifests.get("grpo")
+    if found is not None and found.verdict == "all_correct" and grpo is not None and NOTHING_LEFT in grpo.notes:
+        # The watchdog, which saw every row as it came, took this for the end of learning.
+        return replace(
+            found, verdict="healthy", title="The run learnt its problems", headline=f"{NOTHING_LEFT} ({found.headline})"
+        )
     if found is not None and found.failed:
         return found
     if ended["state"] in ("completed", "running", "unknown"):

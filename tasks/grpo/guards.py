@@ -14,7 +14,7 @@ from tasks.diagnosis.doctor import Diagnosis
 from tasks.diagnosis.run_info import from_settings
 from tasks.errors import NonFinite, RunStopped
 from tasks.grpo.remedied import good_checkpoint, take
-from tasks.grpo.remedies import LADDERS, ROLLBACKS, Failure, Situation, Step, next_step, settings_after
+from tasks.grpo.remedies import LADDERS, NOTHING_LEFT, ROLLBACKS, Failure, Situation, Step, next_step, settings_after
 from tasks.process.context import StageContext
 from tasks.process.failures import classify
 
@@ -95,7 +95,7 @@ class Watchdog:
         self._note(f"{diagnosis.verdict}: {diagnosis.headline}", first)
         if self.asked.watchdog == "stop" and diagnosis.verdict == "all_correct" and self._was_learnt():
             # The end of learning, not a run that cannot learn: what is left of it would only cost time.
-            self.notes.append("training ended early: nothing was left to learn from these problems")
+            self.notes.append(NOTHING_LEFT)
             return "save_and_stop"
         at = diagnosis.last_step or 0
         failure = Failure(diagnosis.verdict, diagnosis.headline, diagnosis.onset_step or at, diagnosis.from_start)

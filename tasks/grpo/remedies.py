@@ -49,6 +49,8 @@ RUNG_TEXTS: Mapping[str, str] = {
 }
 """The rungs in words, for whoever only reads about them."""
 ROLLBACKS = ("slower", "beta", "sft")
+NOTHING_LEFT = "training ended early: nothing was left to learn from these problems"
+"""What the manifest of GRPO notes where `all_correct` was the end of learning."""
 LEARNT_ONLY = frozenset({"extraction_failed", "truncation_spiral", "length_collapse"})
 """Failures that only a run which began without them can be brought back from."""
 FIRST_BETA = 0.02
