@@ -12,7 +12,7 @@ import typer
 
 from flows.console import AsJson, Files, Profile, Sets, configured, err, user_errors
 from flows.report_cli import Home, located
-from tasks.errors import DataError
+from tasks.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from tasks.diagnosis.doctor import Diagnosis
@@ -31,9 +31,11 @@ def doctor(
     ],
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with the telling curve.")] = None,
-    groups: Annotated[Path | None, typer.Option(help="JSON lines with the rewards of single groups.")] = None,
+    groups: Annotated[
+        Path | None, typer.Option(help="JSON lines with the rewards of single groups, beside a log.")
+    ] = None,
     run_info: Annotated[
-        Path | None, typer.Option(help="JSON with what is known of the run: beta, num_generations, ...")
+        Path | None, typer.Option(help="JSON with what is known of the run behind a log: beta, num_generations, ...")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Look again every few seconds until it fails or you stop.")
@@ -60,7 +62,15 @@ def doctor(
 
             return diagnose_run(open_run(*located(path, home, lambda: configured(profile, files, sets))))
 
-        look = of_run if _is_run(Path(path)) else of_log
+        ours = _is_run(Path(path))
+        for option, given in (("--run-info", run_info), ("--groups", groups)):
+            if ours and given:
+                raise ConfigError(
+                    "is for a log; a run of this pipeline has its own record",
+                    where=option,
+                    fix=f"leave it out, or give the log instead of {path}",
+                )
+        look = of_run if ours else of_log
         last: Diagnosis | None = None
         while True:
             found = _waiting(look, follow)

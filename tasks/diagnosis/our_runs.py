@@ -25,15 +25,14 @@ def diagnose_run(run: RunFiles) -> Diagnosis:
     the verdict is the cause with which it ended: the gate's, for instance.
 
     Raises:
-        DataError: the run completed without a GRPO stage, or its log cannot be read.
+        DataError: the run completed without a GRPO stage or without a row of its log, or the log cannot be read.
     """
     ended = ending_of(run)
     path = run.path("grpo", LOG)
     found = diagnose(path, _info(run)) if path and _has_rewards(run.rows("grpo", LOG, 50)) else None
-    grpo = run.manifests.get("grpo")
-    if found is not None and found.verdict == "all_correct" and grpo is not None and NOTHING_LEFT in grpo.notes:
+    if found is not None and found.verdict == "all_correct" and _was_learnt(run):
         # The watchdog, which saw every row as it came, took this for the end of learning.
-        return replace(
+        found = replace(
             found, verdict="healthy", title="The run learnt its problems", headline=f"{NOTHING_LEFT} ({found.headline})"
         )
     if found is not None and found.failed:
@@ -41,6 +40,11 @@ def diagnose_run(run: RunFiles) -> Diagnosis:
     if ended["state"] in ("completed", "running", "unknown"):
         return found or _without_log(run, ended)
     return _by_ending(ended, found)
+
+
+def _was_learnt(run: RunFiles) -> bool:
+    grpo = run.manifests.get("grpo")
+    return grpo is not None and NOTHING_LEFT in grpo.notes
 
 
 def _has_rewards(rows: list[Row]) -> bool:
@@ -58,9 +62,13 @@ def _info(run: RunFiles) -> RunInfo:
 def _without_log(run: RunFiles, ended: dict[str, Any]) -> Diagnosis:
     if ended["state"] == "completed":
         raise DataError(
-            "this run has no GRPO stage", where=str(run.record["run_id"]), fix="give a run that trained with GRPO"
+            "GRPO logged no reward in this run" if "grpo" in run.manifests else "this run has no GRPO stage",
+            where=str(run.record["run_id"]),
+            fix="give a run that trained with GRPO, and a grpo.logging_steps below its steps",
         )
-    headline = f"GRPO has logged nothing yet; the stage {ended['stage']} is running"
+    at = f"the stage {ended['stage']}" if ended["stage"] else "its first stage"
+    goes_on = f"{at} is running" if ended["state"] == "running" else f"{at} was the last that was heard of"
+    headline = f"GRPO has logged nothing yet; {goes_on}"
     return Diagnosis("healthy", headline, "Too early to tell", conclusive=False)
 
 

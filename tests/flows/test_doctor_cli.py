@@ -109,6 +109,14 @@ def test_a_run_that_a_signal_ended_was_asked_to_stop() -> None:
     assert result.stdout.startswith("interrupted: The run was interrupted in grpo\n  the run was asked to stop")
 
 
+@pytest.mark.parametrize("option", ["--run-info", "--groups"])
+def test_what_a_runs_own_record_says_is_not_to_be_given(option: str) -> None:
+    run_in("format_gate", REFUSAL)
+    Path("more.json").write_text("{}")
+    result = call("latest", option, "more.json")
+    assert result.exit_code == 10 and f"{option}: is for a log" in result.stderr and "leave it out" in result.stderr
+
+
 def test_what_is_neither_a_log_nor_a_run() -> None:
     missing = call("trainer_state.json")
     assert missing.exit_code == 11 and "there is no such file or folder" in missing.stderr
