@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -99,14 +100,17 @@ def vllm_scorer(llm: Any, adapter: Callable[[], Any] | None = None) -> Scorer:
     return score
 
 
-def rollout_adapter(llm: Any, model: Any) -> Callable[[], Any] | None:
+def rollout_adapter(llm: Any, model: Any, folder: Path) -> Callable[[], Any] | None:
     """How to ask an engine for the trained policy: None where the weights are pushed to it.
 
     Unsloth's engine has the base weights, shared with the trainer, and gets the adapter with every call.
+
+    Args:
+        folder: where unsloth writes the adapter's configuration, once per process; the tensors are handed over in memory.
     """
     if not getattr(llm, "shared_weights", False):
         return None
-    return partial(model.load_lora, "canary", load_tensors=True)
+    return partial(model.load_lora, str(folder), load_tensors=True)
 
 
 def mean_gap(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float:
@@ -235,7 +239,7 @@ def add_canary(
     llm = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
     if config.vllm.mode == "colocate" and not config.vllm.sleep_mode and llm is not None:
         model = trainer.accelerator.unwrap_model(trainer.model)
-        engine = vllm_scorer(llm, rollout_adapter(llm, model))
+        engine = vllm_scorer(llm, rollout_adapter(llm, model, Path(trainer.args.output_dir) / "canary"))
         canary = Canary(model_scorer(model), engine, probes(tokenizer, rows, config), grpo.max_canary_gap)
         watch_rollouts(trainer, canary, grpo.canary_steps, log)
         watched.append("fixed completions")

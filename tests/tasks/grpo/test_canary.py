@@ -103,13 +103,21 @@ class Engine:
 
 @pytest.mark.parametrize(("shared", "found"), [(True, [-1.5, -1.5]), (False, [-2.0, -2.0])])
 def test_an_engine_that_shares_its_weights_is_asked_with_the_adapter(
-    monkeypatch: pytest.MonkeyPatch, shared: bool, found: list[float]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool, found: list[float]
 ) -> None:
+    """The adapter's configuration is written into the run's folder, never into the one that the command was given in."""
+    asked = []
+
+    def load_lora(name: str, load_tensors: bool) -> float | None:
+        asked.append(name)
+        return -1.5 if load_tensors else None
+
     vllm = SimpleNamespace(SamplingParams=lambda **_: None, TokensPrompt=lambda **prompt: prompt)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    model = SimpleNamespace(load_lora=lambda name, load_tensors: -1.5 if load_tensors else None)
+    model = SimpleNamespace(load_lora=load_lora)
     engine = Engine(shared)
-    assert vllm_scorer(engine, rollout_adapter(engine, model))(PROBES) == [found]
+    assert vllm_scorer(engine, rollout_adapter(engine, model, tmp_path))(PROBES) == [found]
+    assert asked == [str(tmp_path)] * shared
 
 
 def test_nothing_to_compare_without_vllm() -> None:
