@@ -41,7 +41,13 @@ def test_a_run_that_the_watchdog_ended_as_learnt_is_no_failure(
 
 def test_a_run_that_learnt_and_was_refused_afterwards_is_named_by_the_refusal(tmp_path: Path) -> None:
     stages = [{"stage": "grpo", "fingerprint": "a"}, {"stage": "export", "fingerprint": "b"}]
-    error = {"cause": "export_refused", "message": "the file differs", "fix": "look", "where": "export", "exit_code": 23}
+    error = {
+        "cause": "export_refused",
+        "message": "the file differs",
+        "fix": "look",
+        "where": "export",
+        "exit_code": 23,
+    }
     found = diagnose_run(ended(tmp_path, (NOTHING_LEFT,), status="failed", error=error, stages=stages))
     assert (found.verdict, found.failed, found.first_step) == ("export_refused", True, "look")
 
