@@ -36,12 +36,13 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
     ready = [command(lab)]
 
     def cancel(running: Running) -> float | None:
-        said, _ = ready[0].communicate(f"{running.run_id}\n", timeout=120)
+        asked = ready[0]
+        said, _ = asked.communicate(f"{running.run_id}\n", timeout=120)
+        now = time.monotonic()
+        ready[0] = command(lab)
         if "terminal state" in said:
             return None  # the stage was quicker than the command
-        now = time.monotonic()
-        failed.extend([f"the command failed: {said[-300:]}"] if ready[0].returncode else [])
-        ready[0] = command(lab)
+        failed.extend([f"the command failed: {said[-300:]}"] if asked.returncode else [])
         return now
 
     try:

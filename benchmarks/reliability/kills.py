@@ -16,10 +16,10 @@ from typing import Any
 
 from artifacts.locks import lock_holder
 from benchmarks.reliability.area import Area
-from benchmarks.reliability.lab import Lab, compare, end, error_line, latest, losses
+from benchmarks.reliability.lab import Lab, below, compare, end, error_line, latest, losses, wait_for
 from benchmarks.reliability.prefect_server import ensure, start_server, with_worker
 from benchmarks.reliability.results import Trial
-from benchmarks.reliability.running import Running
+from benchmarks.reliability.running import GONE_S, Running
 
 KIND = "1-kills"
 # All but two of the three evaluations, which share their code; in the order of the chain.
@@ -115,6 +115,7 @@ def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float =
         if at is None:
             continue  # it was over earlier than in the uninterrupted run
         moment |= {"newest_checkpoint": newest_checkpoint(home, stage), "by_itself": True}
+        lost += fell_back(home, moment, done)
         if trial.fault in STOPS_NOTHING:
             moment |= {"ended_s": None, "gone_s": None}
         else:
@@ -135,6 +136,7 @@ def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float =
         then = struck[number + 1] if number + 1 < len(struck) else None
         moment |= run.heard(at, then[1] if then and then[0] is run else None)
     lost += left_behind(home, STAGES[-1]) + [text for moment in done for text in started_over(home, moment)]
+    lost += still_there(home)
     watch_pace(lab, home)
     return {
         "lost": sorted(set(lost)),
@@ -168,8 +170,24 @@ def started_over(home: Path, moment: dict[str, Any]) -> list[str]:
     return [f"{moment['stage']}: a checkpoint of step {kept} was there and it went on from {step}"]
 
 
+def fell_back(home: Path, moment: dict[str, Any], earlier: list[dict[str, Any]]) -> list[str]:
+    """Whether a complete checkpoint that was there at an earlier strike in this stage is gone, though the stage has not ended."""
+    stage, now = moment["stage"], moment["newest_checkpoint"]
+    before = max((one["newest_checkpoint"] for one in earlier if one["stage"] == stage), default=0)
+    if now >= before or latest(home, stage) is not None:
+        return []
+    return [f"{stage}: a checkpoint of step {before} was there and now the newest is of step {now}"]
+
+
+def still_there(home: Path) -> list[str]:
+    """Processes that are left when all is done."""
+    wait_for(lambda: not below(home), GONE_S)
+    return [f"a process was left behind: {process.pid}" for process in below(home)]
+
+
 def left_behind(home: Path, stage: str) -> list[str]:
-    held = [path.name for path in (home / "locks").glob("*.lock") if lock_holder(path)]
+    locks = [path for folder in (home / "locks", home / "store" / "locks") for path in folder.glob("*.lock")]
+    held = [path.name for path in locks if lock_holder(path)]
     return [f"lock held: {name}" for name in held] + losses(home, stage)
 
 

@@ -155,8 +155,8 @@ def kills_table(done: list[dict[str, Any]]) -> str:
     )
     note = (
         "Median (range) over the moments. A moment is uniform over the time that the stage takes without a fault (in most trials of SFT and GRPO: over its "
-        "second half, where it trains). A trial strikes once in every stage of one chain: a run that is ended is followed by the next one, which is struck in the "
-        "next stage; one that goes on is struck again there. (The first trials struck one stage up to three times.) `-`: nothing of the kind, or not while the trial watched. "
+        "second half, where it trains). A trial strikes in every stage of one chain, up to three times where that ends the stage: a run that is ended is followed by the "
+        "next one, which is struck again; one that goes on by itself is struck again as it goes on. (The first trials struck one stage each.) `-`: nothing of the kind, or not while the trial watched. "
         "Where worker and flow are gone, only the automation of `ops setup` ends the flow run, after 150 s; that was waited for once each. Stages: "
         f"{', '.join(STAGES)}; the other two evaluations share the code of `evaluate_grpo`.\n"
     )

@@ -108,6 +108,12 @@ class Running:
         found = [process.pid for process in below(self.home)]
         return found + ([self.flow] if works(self.flow) else [])
 
+    def outlived(self) -> list[int]:
+        """Processes of the stage that was struck which are still there after `GONE_S`, beside those that took its place."""
+        struck = (self.stage_pid, self.supervisor)
+        wait_for(lambda: not any(works(pid) for pid in struck), GONE_S)
+        return [pid for pid in struck if works(pid)]
+
     def heard(self, killed_at: float, until: float | None = None) -> dict[str, Any]:
         """The first line of the run's log in Prefect that tells of the fault, and when it came (times: monotonic)."""
         now, here = datetime.now(UTC), time.monotonic()
@@ -153,6 +159,10 @@ class Running:
             lost.append(f"{self.stage}: still alive after {END_S:.0f} s: {self.alive()}")
         elif gone is not None and flow_died_at is not None and gone - flow_died_at > GONE_S:
             lost.append(f"{self.stage}: the stage outlived the flow by {gone - flow_died_at:.1f} s")
+        if self.over and waits and ended is None:
+            lost.append(f"{self.stage}: Prefect was not told of the end within {END_S:.0f} s: {self.said()}")
+        if again is not None and (left := self.outlived()):
+            lost.append(f"{self.stage}: its processes {left} were still there when the run went on")
         return lost, {
             "ended_s": ended if self.over else None,
             "state": self.said() if self.over else "went on",
