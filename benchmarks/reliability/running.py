@@ -138,7 +138,6 @@ class Running:
         gone: float | None = None
         flow_died_at: float | None = None
         again: float | None = None
-        finished = any((self.home / "work").glob(f"{self.stage}-*/finished.json"))
         while (now := time.monotonic() - killed_at) < END_S:
             if flow_died_at is None and not works(self.flow):
                 flow_died_at = now
@@ -169,7 +168,9 @@ class Running:
             "gone_s": round(gone, 1) if gone is not None else None,
             "again_s": again,
             "by_itself": again is not None or self.state.get("type") == "COMPLETED",
-            "finished": finished,
+            # Before the strike or after it, where that came too late to stop it.
+            "finished": latest(self.home, self.stage) is not None
+            or any((self.home / "work").glob(f"{self.stage}-*/finished.json")),
         }
 
     def _look(self, every_s: float = LOOK_S) -> None:
