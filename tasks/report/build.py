@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ OUTCOME_CLASSES = {
     "form_only": "c7",
 }
 """Outcomes that have one colour wherever they are shown; the rest get what is left."""
-OTHER_CLASSES = ("c5", "c7", "c8", "c1")
+OTHER_CLASSES = ("c5", "c7", "c8", "c1", "c6")
 
 
 @cache
@@ -163,8 +164,9 @@ def drawn(
 
 
 def outcome_classes(kinds: list[str]) -> list[str]:
-    """A colour class per outcome: fixed for the common ones, from what is left for the others."""
-    rest = iter(OTHER_CLASSES * 4)
+    """A colour class per outcome: fixed for the common ones, from what is left for the others; of up to 8, none has that of another."""
+    fixed = {OUTCOME_CLASSES[kind] for kind in kinds if kind in OUTCOME_CLASSES}
+    rest = cycle([name for name in OTHER_CLASSES if name not in fixed] or OTHER_CLASSES)
     return [OUTCOME_CLASSES.get(kind) or next(rest) for kind in kinds]
 
 

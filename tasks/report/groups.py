@@ -1,4 +1,4 @@
-"""What became of groups without spread, and which remedies a run took, for the report."""
+"""What became of groups that teach nothing, and which remedies a run took, for the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def groups_of(run: RunFiles) -> dict[str, Any] | None:
     """The dead-group ledger in numbers; None for a run without one.
 
     Returns:
-        `tried`, `used`, `live` (used ones with spread), `dropped`, `refilled`, `extra_rollouts`, `kinds` (kind, groups), and of
+        `tried`, `used`, `live` (used ones of that kind), `dropped`, `refilled`, `extra_rollouts`, `kinds` (kind, groups), and of
         the prompts: `prompts` (tried at all), `never_live` (tried more than once and dead each time), `set_aside`.
     """
     rows = having(run.rows("grpo", "groups.jsonl"), "kind", "used", "round", "rewards", "prompt_id")

@@ -244,6 +244,8 @@ def test_every_kind_of_group_has_words_and_a_colour_of_its_own() -> None:
     assert {f"group_{kind}" for kind in KINDS} <= EN.keys()
     colours = outcome_classes(list(KINDS))
     assert len(set(colours)) == len(KINDS)
+    gate = ["no_answer", "right", "tag_drift", "wrong", "truncated", "unclosed", "empty", "hedged"]
+    assert len(set(outcome_classes(gate))) == len(gate)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------
