@@ -1,7 +1,7 @@
 """Carry out the trials that are still missing, and write docs/reliability.md from all that are known.
 
     python -m benchmarks.reliability --kinds 4-damage 6-hostile --budget-minutes 8
-    python -m benchmarks.reliability --kinds 1-kills --stages sft grpo --moments 10
+    python -m benchmarks.reliability --kinds 4-damage --stages grpo
     python -m benchmarks.reliability --kinds 1-kills 2-cancel --moments 10 --lanes 3
     python -m benchmarks.reliability --render
 
@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=sorted(AREAS), default=sorted(AREAS), metavar="KIND")
     parser.add_argument("--only", default="", help="only trials whose key contains this text")
-    parser.add_argument("--stages", nargs="+", default=[], help="only these stages; default: all")
+    parser.add_argument(
+        "--stages", nargs="+", default=[], help="only trials of these stages alone (3-storage, 4-damage); default: all"
+    )
     parser.add_argument("--moments", type=int, default=10, help="random moments per fault and stage")
     parser.add_argument("--budget-minutes", type=float, default=float("inf"), help="start no trial after this long")
     parser.add_argument("--home", type=Path, default=Path(tempfile.gettempdir()) / "grpo-reliability")
@@ -100,6 +102,8 @@ def run_missing(arguments: argparse.Namespace, results: Results) -> None:
             and arguments.only in trial.key
             and (not arguments.stages or trial.stage in arguments.stages)
         ]
+        if not missing:
+            print(f"{kind}: no trial is missing that fits what was asked for", flush=True)
         if not missing or time.monotonic() > deadline:
             continue
         with area.ready(lab):
