@@ -21,7 +21,7 @@ def leave_path_out() -> None:
     except ImportError:
         return
     inner = ModelConfig.compute_hash
-    if hasattr(inner, "__wrapped__"):
+    if getattr(inner, "is_without_path", False):
         return
 
     @wraps(inner)
@@ -33,4 +33,5 @@ def leave_path_out() -> None:
         finally:
             self.model = path
 
+    vars(compute_hash)["is_without_path"] = True
     ModelConfig.compute_hash = compute_hash
