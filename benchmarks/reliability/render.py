@@ -26,7 +26,7 @@ too: times are upper bounds, not benchmarks. Reproduce or extend with
 as root (small disks are mounted) from [`benchmarks/reliability/`](../benchmarks/reliability); figures:
 [`benchmarks/reliability.json`](../benchmarks/reliability.json), each with the commit that it was measured on.
 **Lost** means: an artifact or a complete checkpoint that was there before is gone or damaged, something half-written was
-accepted, a process or a lock was left behind, or the next run could not go on.
+accepted, a process or a lock was left behind, Prefect never heard that a run had ended, or the next run could not go on.
 """
 
 LIMITS = """## What is not made safe
