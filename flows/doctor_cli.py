@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +51,7 @@ def doctor(
         from tasks.diagnosis.run_info import RunInfo
 
         info = _run_info(run_info) if run_info else RunInfo()
+        waits = follow
 
         def of_log() -> Diagnosis:
             return diagnose(path, info, groups=groups)
@@ -60,7 +60,10 @@ def doctor(
             from tasks.diagnosis.our_runs import diagnose_run
             from tasks.report.run_files import open_run
 
-            return diagnose_run(open_run(*located(path, home, lambda: configured(profile, files, sets))))
+            nonlocal waits
+            run = open_run(*located(path, home, lambda: configured(profile, files, sets)))
+            waits = follow and run.record.get("status") == "running"
+            return diagnose_run(run)
 
         ours = _is_run(Path(path))
         for option, given in (("--run-info", run_info), ("--groups", groups)):
@@ -73,7 +76,13 @@ def doctor(
         look = of_run if ours else of_log
         last: Diagnosis | None = None
         while True:
-            found = _waiting(look, follow)
+            try:
+                found = look()
+            except DataError as error:
+                # While a run is followed, a log that has no rows yet, or is not there yet, is too early and no error.
+                if not waits:
+                    raise
+                found = _too_early(error)
             if last is None or (found.verdict, found.headline, found.rows) != (last.verdict, last.headline, last.rows):
                 if as_json:
                     print(json.dumps(found.to_json(), ensure_ascii=False), flush=True)
@@ -84,7 +93,7 @@ def doctor(
             last = found
             if html:
                 html.write_text(render_html(found, Path(path).name), encoding="utf-8")
-            if not follow or found.failed:
+            if not waits or found.failed:
                 break
             time.sleep(every_s)
         if html:
@@ -102,17 +111,11 @@ def _is_run(path: Path) -> bool:
     return path.name == "latest" or RUN_ID.fullmatch(path.name) is not None
 
 
-def _waiting(look: Callable[[], Diagnosis], follow: bool) -> Diagnosis:
-    """A look; while a run is followed, a log that has no rows yet, or is not there yet, is too early and no error."""
+def _too_early(error: DataError) -> Diagnosis:
     from tasks.diagnosis.doctor import Diagnosis
 
-    try:
-        return look()
-    except DataError as error:
-        if not follow:
-            raise
-        headline = f"{error.where}: {error.message}; waiting" if error.where else f"{error.message}; waiting"
-        return Diagnosis("healthy", headline, "Too early to tell", conclusive=False)
+    headline = f"{error.where}: {error.message}; waiting" if error.where else f"{error.message}; waiting"
+    return Diagnosis("healthy", headline, "Too early to tell", conclusive=False)
 
 
 def _run_info(path: Path) -> RunInfo:

@@ -125,6 +125,22 @@ def test_what_is_neither_a_log_nor_a_run() -> None:
     assert not Path("grpo-runs").exists(), "looking makes no folders"
 
 
+def test_following_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on; then it has completed, and there is nothing left to wait for."""
+    run_id = run_in("grpo", rows=[row(n, 0.6) for n in range(8)])
+    store = open_store(str(Path("grpo-runs/store").resolve()))
+
+    def completes(seconds: float) -> None:
+        record = store.read_record(f"runs/{run_id}.json")
+        assert record is not None
+        store.write_record(f"runs/{run_id}.json", {**record, "status": "completed"})
+
+    monkeypatch.setattr(doctor_cli.time, "sleep", completes)
+    with file_lock(Path("grpo-runs/locks/grpo-0123456789abcdef.lock")):
+        result = call("latest", "--follow")
+    assert (result.exit_code, result.stdout.count("no failure found in 8 rows")) == (0, 1), result.output
+
+
 def test_following_waits_for_the_first_rows_and_then_says_one_line_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not there; too few rows; enough; one more; the last ones without spread and cut off: failed, and the end."""
     log = Path("metrics.jsonl")
