@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,10 @@ def inflict(lab: Lab, fault: str, running: Running) -> float | None:
     pids = running.pids(who)
     for pid in pids:
         os.kill(pid, number)
+    if who == "worker":
+        # Dead, it is started again for the next strike; one that only winds down is struck again.
+        with suppress(subprocess.TimeoutExpired):
+            lab.processes["worker"].wait(timeout=5)
     if who == "server":
         lab.processes["server"].wait(timeout=60)
         time.sleep(DOWN_S)
