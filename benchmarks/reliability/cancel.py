@@ -47,7 +47,7 @@ def run(lab: Lab, trial: Trial) -> dict[str, Any]:
 
     try:
         # What counts is what comes after the command.
-        outcome = walk(lab, trial, cancel, trial.fault == BY_WORKER, COMMAND_S)
+        outcome = walk(lab, trial, cancel, trial.fault == BY_WORKER, COMMAND_S, may_go_on=False)
     finally:
         end(ready[0])
     late = [

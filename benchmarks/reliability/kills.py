@@ -97,12 +97,15 @@ def inflict(lab: Lab, fault: str, running: Running) -> float | None:
     return now if pids else None
 
 
-def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float = 0.0) -> dict[str, Any]:
+def walk(
+    lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float = 0.0, may_go_on: bool = True
+) -> dict[str, Any]:
     """Strike in every stage of the chain, at random moments, and let it come to its end.
 
     Args:
         worker: the runs are of the deployment; otherwise of the command line, which no worker knows.
         early_s: how long before the moment `act` is called.
+        may_go_on: whether a run may go on by itself after `act`.
     """
     home = lab.home(trial.key, STAGES)
     lost: list[str] = []
@@ -126,7 +129,7 @@ def walk(lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float =
             moment |= {"ended_s": None, "gone_s": None}
         else:
             waits = AUTOMATION not in trial.fault or (trial.moment == 0 and not done)
-            wrong, seen = running.follow(at, waits)
+            wrong, seen = running.follow(at, waits, may_go_on)
             lost += wrong + (left_behind(home, stage) if running.over else [])
             moment |= seen
         done.append(moment)

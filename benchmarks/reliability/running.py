@@ -128,11 +128,12 @@ class Running:
                 return {"noticed_s": round(after, 1), "noticed": short(line["message"].splitlines()[0])}
         return {"noticed_s": None, "noticed": "the run's log says nothing"}
 
-    def follow(self, killed_at: float, waits: bool = True) -> tuple[list[str], dict[str, Any]]:
+    def follow(self, killed_at: float, waits: bool = True, may_go_on: bool = True) -> tuple[list[str], dict[str, Any]]:
         """Until the flow and all that is its own has ended, or the run goes on by itself: what is wrong, and the times.
 
         Args:
             waits: also for the state of a run that only the automation of `ops setup` ends.
+            may_go_on: False for a run that was told to end, and may have begun its next stage before it heard of that.
         """
         ended: float | None = None
         gone: float | None = None
@@ -141,7 +142,7 @@ class Running:
         while (now := time.monotonic() - killed_at) < END_S:
             if flow_died_at is None and not works(self.flow):
                 flow_died_at = now
-            if flow_died_at is None and self._goes_on():
+            if may_go_on and flow_died_at is None and self._goes_on():
                 again = round(now, 1)
                 break
             if flow_died_at is not None and gone is None and not self.alive():
