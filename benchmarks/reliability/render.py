@@ -27,6 +27,8 @@ as root (small disks are mounted) from [`benchmarks/reliability/`](../benchmarks
 [`benchmarks/reliability.json`](../benchmarks/reliability.json), each with the commit that it was measured on.
 **Lost** means: an artifact or a complete checkpoint that was there before is gone or damaged, something half-written was
 accepted, a process or a lock was left behind, Prefect never heard that a run had ended, or the next run could not go on.
+Trials before commit 4e2c713 (`revision` in the JSON) did not look for processes left over while a run goes on, for ends that Prefect never
+hears of, or for checkpoints that vanish between two strikes.
 """
 
 LIMITS = """## What is not made safe

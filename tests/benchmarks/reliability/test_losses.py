@@ -88,7 +88,7 @@ def test_a_command_that_came_too_late_is_followed_by_a_new_one(monkeypatch: pyte
         started.append(SimpleNamespace(communicate=lambda *_, **__: next(once), returncode=code, poll=lambda: code))
         return started[-1]
 
-    def walk(lab: Any, trial: Any, act: Any, *_: Any) -> dict[str, Any]:
+    def walk(lab: Any, trial: Any, act: Any, *_: Any, **__: Any) -> dict[str, Any]:
         run = SimpleNamespace(run_id="1")
         assert act(run) is None and act(run) is not None
         return {"lost": [], "rounds": [{"stage": "sft", "gone_s": 31.0}]}
@@ -98,3 +98,12 @@ def test_a_command_that_came_too_late_is_followed_by_a_new_one(monkeypatch: pyte
     found = cancel.run(SimpleNamespace(), SimpleNamespace(fault=cancel.ALONE))  # type: ignore[arg-type]
     assert len(started) == 3
     assert found["lost"] == ["the command failed: no server", "sft: alive for 31.0 s after the command"]
+
+
+def test_a_cancelled_run_that_begins_its_next_stage_is_followed_to_its_end(
+    struck: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Running, "_goes_on", lambda self: True)
+    monkeypatch.setattr(running, "state_of", lambda lab, run_id: {"type": "CANCELLED", "name": "Cancelled"})
+    lost, seen = struck.follow(running.time.monotonic(), may_go_on=False)
+    assert lost == [] and struck.over and seen["again_s"] is None and seen["ended_s"] is not None
