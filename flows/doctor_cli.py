@@ -73,6 +73,13 @@ def doctor(
                     where=option,
                     fix=f"leave it out, or give the log instead of {path}",
                 )
+        for option, where_stored in (("--home", home), ("--set", sets), ("-c", files)):
+            if where_stored and not ours:
+                raise ConfigError(
+                    "says where a run of this pipeline is stored, and a log was given",
+                    where=option,
+                    fix="leave it out, or give `latest` or a run's id instead of the log",
+                )
         look = of_run if ours else of_log
         last: Diagnosis | None = None
         while True:

@@ -24,6 +24,8 @@ VERDICTS = (
     "low_diversity",
     "fix_rewards",
 )
+STEPS = "sft.max_steps, or sft.num_train_epochs where it is not set"
+"""How long SFT trains, as a setting to turn."""
 MASTERED = 0.9
 """pass@1 from which identical completions are what mastery looks like, not a lack of diversity."""
 MAJORITY = 0.5
@@ -104,7 +106,7 @@ def _truncated(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
         return Verdict(
             MORE_SFT,
             f"{share}; {m['looping']} of them repeat the same piece over and over, so more tokens would not end them",
-            "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set, or data.sft_rows), or a lower grpo.temperature",
+            f"more SFT ({STEPS}, or data.sft_rows), or a lower grpo.temperature",
         )
     ended = m["completions"] - cut
     formed = min(ended, round(m["format_rate"] * m["completions"]))
@@ -117,7 +119,7 @@ def _truncated(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
     return Verdict(
         MORE_SFT,
         f"{share}, though the SFT traces fit into it; of the {ended} that end in time {formed} are well formed",
-        "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set, or data.sft_rows), or a larger grpo.max_completion_length",
+        f"more SFT ({STEPS}, or data.sft_rows), or a larger grpo.max_completion_length",
     )
 
 
@@ -141,7 +143,7 @@ def _malformed(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
     return Verdict(
         MORE_SFT,
         f"{rate}; {malformed} malformed, mostly {common}",
-        "more SFT (sft.max_steps, or sft.num_train_epochs where it is not set; data.sft_rows; gate.max_sft_rounds); gate.json says what is emitted instead of the tags",
+        f"more SFT ({STEPS}; data.sft_rows; gate.max_sft_rounds); gate.json says what is emitted instead of the tags",
     )
 
 
@@ -159,7 +161,7 @@ def _dead(m: Mapping[str, Any], gate: GateSettings) -> Verdict:
         return Verdict(
             "low_diversity",
             f"{share}, and in {m['dead_copies']:.0%} the completions are copies of each other (pass@1 {m['pass_at_1']:.1%})",
-            "raise grpo.temperature, or less SFT (sft.max_steps, or sft.num_train_epochs where it is not set): the model samples one completion per prompt",
+            f"raise grpo.temperature, or less SFT ({STEPS}): the model samples one completion per prompt",
         )
     if right >= wrong:
         return Verdict(

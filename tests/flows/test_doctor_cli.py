@@ -117,6 +117,14 @@ def test_what_a_runs_own_record_says_is_not_to_be_given(option: str) -> None:
     assert result.exit_code == 10 and f"{option}: is for a log" in result.stderr and "leave it out" in result.stderr
 
 
+@pytest.mark.parametrize("options", [("--home", "elsewhere"), ("--set", "seed=2"), ("-c", "more.yaml")])
+def test_where_runs_are_stored_is_not_to_be_given_with_a_log(options: tuple[str, str]) -> None:
+    Path("metrics.jsonl").write_text("".join(json.dumps(row(n, 0.6)) + "\n" for n in range(8)))
+    Path("more.yaml").write_text("{}")
+    result = call("metrics.jsonl", *options)
+    assert result.exit_code == 10 and options[0] in result.stderr and "give `latest`" in result.stderr, result.output
+
+
 def test_what_is_neither_a_log_nor_a_run() -> None:
     missing = call("trainer_state.json")
     assert missing.exit_code == 11 and "there is no such file or folder" in missing.stderr
