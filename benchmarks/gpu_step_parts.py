@@ -10,9 +10,13 @@ import pstats
 import random
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.gpu_kernels import Kernels
 
 BORN = time.perf_counter()
 WORDS = "apples pears trains boxes litres metres hours coins"
@@ -80,8 +84,19 @@ class Clock:
         self.arm, self.path, self.steps, self.profile = arm, path, steps, profile
         self.parts: dict[str, float] = defaultdict(float)
         self.rows: list[dict[str, float]] = []
+        self.profiler: cProfile.Profile | None = None
+        self.kernels = Kernels(path.with_suffix(".kernels.txt"), self.unprofiled)
         self.imports = time.perf_counter() - BORN
         self.began = self.ready = time.perf_counter()
+
+    @contextmanager
+    def unprofiled(self) -> Iterator[None]:
+        """Python's profiler off, for what is measured by another one."""
+        if self.profiler:
+            self.profiler.disable()
+        yield
+        if self.profiler:
+            self.profiler.enable()
 
     def wrap(self, owner: Any, method: str, part: str) -> None:
         import torch
@@ -99,8 +114,9 @@ class Clock:
 
         setattr(owner, method, timed)
 
-    def instrument(self, trainer: type) -> None:
+    def instrument(self, trainer: type, accumulation: int) -> None:
         """Time the parts of a trainer class, which all arms inherit from TRL."""
+        self.kernels.instrument(trainer, accumulation)
         self.wrap(trainer, "_generate_single_turn", "generation")
         self.wrap(trainer, "_calculate_rewards", "reward")
         self.wrap(trainer, "_generate_and_score_completions", "rollouts")
@@ -125,17 +141,19 @@ class Clock:
                 torch.cuda.synchronize()
                 clock.parts.clear()
                 self.start = time.perf_counter()
-                self.profiler = cProfile.Profile() if clock.profile and state.global_step + 1 == clock.steps else None
-                if self.profiler:
-                    self.profiler.enable()
+                last = clock.profile and state.global_step + 1 == clock.steps
+                clock.kernels.begin_step(last)
+                clock.profiler = cProfile.Profile() if last else None
+                if clock.profiler:
+                    clock.profiler.enable()
 
             def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
                 torch.cuda.synchronize()
                 wall = time.perf_counter() - self.start
-                if self.profiler:
-                    self.profiler.disable()
+                if clock.profiler:
+                    clock.profiler.disable()
                     text = io.StringIO()
-                    pstats.Stats(self.profiler, stream=text).sort_stats("tottime").print_stats(40)
+                    pstats.Stats(clock.profiler, stream=text).sort_stats("tottime").print_stats(40)
                     clock.path.with_suffix(".profile.txt").write_text(text.getvalue())
                 parts = dict(clock.parts)
                 scoring = parts["rollouts"] - parts["generation"] - parts.get("reward", 0.0)

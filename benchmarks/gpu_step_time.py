@@ -13,7 +13,7 @@ have it) and a reward that is a random number; ours is the real stage `grpo` wit
 checkpointing, and under trl in micro-batches of 4 where the shape is large, which give the same update. Each part is timed between two
 synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` and `caches` also put them together in
 benchmarks/gpu_step_time.json; an arm that fails leaves the others to run. In `caches` the second process gets its model by another path, as every
-SFT model has its own. `--profile` adds Python's own profile of the last step's rollouts, `--cap-gib` takes a smaller GPU for granted (with
+SFT model has its own. `--profile` adds Python's own profile of the last step, and the GPU's kernels in a micro-batch and in 20 decode steps of it; `--cap-gib` takes a smaller GPU for granted (with
 `--set grpo.max_completion_length=...` and `--set model.max_context=...`: what fits into it).
 """
 
@@ -83,7 +83,7 @@ def stock(arm: str, folder: Path, shape: Shape, steps: int, four_bit: bool, cloc
     def reward(completions: list[Any], **_: Any) -> list[float]:
         return [random.random() for _ in completions]
 
-    clock.instrument(GRPOTrainer)
+    clock.instrument(GRPOTrainer, shape.accumulation)
     trainer = GRPOTrainer(
         model=model, reward_funcs=reward, args=arguments, train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer, callbacks=[clock.callback()], **more,
@@ -137,7 +137,7 @@ def ours(
     entry.grpo_arguments = with_full_length
     clock.imports = time.perf_counter() - BORN
     clock.began = time.perf_counter()
-    clock.instrument(entry.LedgerTrainer)
+    clock.instrument(entry.LedgerTrainer, shape.prompts * 8 // micro)
     clocked = entry.LedgerTrainer.__init__
 
     def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
