@@ -32,8 +32,6 @@ class Shape:
         self.accumulation = self.prompts * 8 // self.micro
         self.share = 0.35 if large else 0.2
         self.filler = 150 if large else 8
-        # Without gradient checkpointing 8 rows keep 80 GB of activations, more than there is beside weights and engine.
-        self.ours = 4 if large else self.micro
 
 
 def questions(shape: Shape, count: int) -> list[str]:

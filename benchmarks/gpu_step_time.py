@@ -106,13 +106,12 @@ def ours(
     from tasks.grpo import entry
     from tasks.process.context import StageContext
 
-    micro = shape.ours if backend == "trl" else shape.micro
     config = load_config(
         "smollm2-135m-gpu",
         overrides=[
             f"model.source={folder}", f"model.max_context={shape.context}", f"model.load_in_4bit={four_bit}".lower(),
             f"run.backend={backend}", "sft.method=lora", "grpo.method=lora", f"grpo.max_steps={steps}", "grpo.learning_rate=5e-6",
-            f"grpo.per_device_train_batch_size={micro}", f"grpo.gradient_accumulation_steps={shape.prompts * 8 // micro}",
+            f"grpo.per_device_train_batch_size={shape.micro}", f"grpo.gradient_accumulation_steps={shape.accumulation}",
             f"grpo.max_completion_length={shape.tokens}", "grpo.loss_type=grpo", "grpo.save_steps=1000000",
             "grpo.watchdog=off", "grpo.checkpoint_choice.enabled=false", "vllm.enabled=on",
             f"vllm.gpu_memory_utilization={shape.share}", *sets,
@@ -137,7 +136,7 @@ def ours(
     entry.grpo_arguments = with_full_length
     clock.imports = time.perf_counter() - BORN
     clock.began = time.perf_counter()
-    clock.instrument(entry.LedgerTrainer, shape.prompts * 8 // micro)
+    clock.instrument(entry.LedgerTrainer, shape.accumulation)
     clocked = entry.LedgerTrainer.__init__
 
     def init(trainer: Any, *args: Any, **kwargs: Any) -> None:

@@ -6,6 +6,9 @@ backward pass computes again (`torch.utils.checkpoint`). Same as TRL: the head's
 divided by the sampling temperature; entropies carry no gradient. Tokens outside the attention mask get 0: every
 loss and metric of TRL multiplies by that mask or picks by it (so a masked token's importance ratio is exp(0 - 0) = 1).
 
+TRL pads prompts on the left, and attention then needs a mask, which rules out the kernels of FlashAttention. Here the rows are moved to
+the left: no token looks at a later one, so padding at the end needs no mask, and what is computed there is not used.
+
 Only on one process, for text models whose logits are nothing but a Linear of the last hidden states (`arithmetic.PLAIN_HEADS`), without an
 entropy bonus or a router loss. Everything else goes TRL's way.
 """
@@ -53,9 +56,7 @@ class ChunkedTrainer(GRPOTrainer):  # type: ignore[misc]
         for ids, mask in zip(input_ids.split(rows), attention_mask.split(rows), strict=True):
             # Calling the parts of the model goes past the autocast that accelerate wraps around its forward.
             with self.accelerator.autocast():
-                hidden = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-                # The state at one token predicts the next.
-                hidden = hidden[:, -logits_to_keep - 1 : -1]
+                hidden = predicting_states(body, ids, mask, logits_to_keep)
                 ids, mask = ids[:, -logits_to_keep:], mask[:, -logits_to_keep:]
                 found.append(token_logps(head, hidden, ids, mask, self.temperature, compute_entropy))
         logps, entropies = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -76,6 +77,44 @@ class ChunkedTrainer(GRPOTrainer):  # type: ignore[misc]
 def causal_model(model: Any) -> Any:
     """The transformers model, without the adapter's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def predicting_states(body: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
+    """Last hidden states that predict the last `keep` tokens of each row, (B, keep, H); anything where the mask is 0.
+
+    Args:
+        body: the transformers model without its LM head.
+        ids, mask: (B, T), tokens and 1 where there is one.
+    """
+    moved = padding_last(ids, mask)
+    if moved is None:
+        hidden = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        return hidden[:, -keep - 1 : -1]
+    ids, first = moved
+    hidden = body(input_ids=ids, use_cache=False).last_hidden_state
+    # The state at one token predicts the next.
+    columns = torch.arange(mask.shape[1] - keep - 1, mask.shape[1] - 1, device=ids.device) - first[:, None]
+    columns = columns.clamp(0, ids.shape[1] - 1)
+    return hidden.gather(1, columns[..., None].expand(-1, -1, hidden.shape[2]))
+
+
+def padding_last(ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Rows moved to the left until each begins with a token, cut to the longest; None where padding lies between tokens.
+
+    Args:
+        ids, mask: (B, T).
+
+    Returns:
+        Tokens (B, longest) and how far each row was moved (B).
+
+    Worked example: [0 0 5 6 0] and [7 8 9 0 0] become [5 6 0] and [7 8 9], moved by 2 and 0.
+    """
+    lengths, first = mask.sum(1), mask.int().argmax(1)
+    columns = torch.arange(max(1, int(lengths.max())), device=ids.device)
+    at = (columns + first[:, None]).clamp(max=ids.shape[1] - 1)
+    if not bool(mask.gather(1, at).bool()[columns < lengths[:, None]].all()):
+        return None
+    return ids.gather(1, at), first
 
 
 def token_logps(

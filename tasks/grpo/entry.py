@@ -35,6 +35,7 @@ from tasks.rewards.build import build_rewards
 from tasks.training.adapters import keep_input_dtype
 from tasks.training.arguments import effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
+from tasks.training.kernels import fuse
 from tasks.training.loading import device_of, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
 from tasks.training.merge import probes_of_rollouts, remarks
@@ -136,8 +137,12 @@ def run(ctx: StageContext) -> StageResult:
         rule=settings.live_rule,
         max_refills=settings.max_refills,
     )
+    fused = False
     if not with_unsloth:
         keep_input_dtype(trainer.model)
+        fused = fuse(trainer.model, device)
+        if trainer.ref_model is not None:
+            fuse(trainer.ref_model, device)  # or rounding alone would be a KL
     look = situation(
         len(rows),
         partial(read_groups, groups),
@@ -211,7 +216,11 @@ def run(ctx: StageContext) -> StageResult:
             "memory": memory,
             **sizes,
         },
-        effective_config={"backend": "unsloth" if with_unsloth else "trl", **effective_config(asked, used)},
+        effective_config={
+            "backend": "unsloth" if with_unsloth else "trl",
+            "fused_kernels": fused,
+            **effective_config(asked, used),
+        },  # fmt: skip
         notes=[
             *watchdog.notes,
             *([choice["reason"]] if choice and not choice["kept_last"] else []),

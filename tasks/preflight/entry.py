@@ -253,6 +253,7 @@ def _memory(preflight: Preflight) -> list[Finding]:
         gpu_bytes=min(preflight.machine.gpus) if preflight.computes_on_gpu else 0,
         vllm=preflight.vllm,
         unsloth=backend_of(config, config.grpo) == "unsloth",
+        liger=not preflight.computes_on_gpu or find_spec("liger_kernel") is not None,
     )
     plan = preflight.plans["memory"] = memory.memory_plan(config, shape, scene)
     preflight.plans["sizes"] = {"shape": asdict(shape), "scene": asdict(scene)}

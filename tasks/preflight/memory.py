@@ -3,10 +3,17 @@
 An estimate has a *certain* part (weights, gradients, optimizer states, what vLLM reserves), which is exact, and a
 part that depends on lengths (activations, logits, key-value cache), taken at the longest prompt and completion.
 
-Activations per token and layer, in numbers kept for the backward pass of a Llama-like layer with fused attention
-(counted with `torch.autograd.graph.saved_tensors_hooks` on transformers 5.17; h hidden, k key-value width, i
-intermediate size): 8 h + 2 k + 4 i in float32, and 30 h + 4 k + 8 i bytes under bfloat16 autocast over 32-bit
-weights. Logits: 12 bytes per token and vocabulary entry (two copies and a gradient of 4 bytes), in GRPO of a chunk of
+Activations: bytes kept per token and layer for the backward pass of a Llama-like layer whose attention needs no mask (counted with
+`torch.autograd.graph.saved_tensors_hooks` on transformers 5.17 and liger-kernel 0.8.5; h hidden, k key-value width, i intermediate size; the
+second column is what norms of the query and key heads add, as in Qwen3):
+
+    float32                              32 h + 8 k + 16 i      8 (h + k)
+    bfloat16 autocast, 32-bit weights    30 h + 4 k +  8 i      6 (h + k)
+      with fused kernels                 22 h + 4 k +  6 i      2 (h + k)
+    bfloat16, LoRA                       16 h + 4 k +  8 i      4 (h + k)
+      with fused kernels                 12 h + 4 k +  6 i      2 (h + k)
+
+Logits: 12 bytes per token and vocabulary entry (two copies and a gradient of 4 bytes), in GRPO of a chunk of
 `LOGITS_CHUNK` tokens where `tasks/grpo/chunked.py` computes them (one process, plain LM head, without unsloth), otherwise of
 all completion tokens of a micro-batch. TRL's SFT loss works in chunks of 256 tokens.
 """
@@ -23,8 +30,8 @@ from tasks.grpo.arithmetic import LOGITS_CHUNK
 
 LOGIT_BYTES = 12
 SFT_CHUNK = 256
-UNSLOTH_SAVES = 2
-"""Its fused layers, without padding, kept 1.9 GB where the formula says 4.1 (SmolLM2-135M, LoRA of rank 32 on all projections, one H200)."""
+UNSLOTH_KEEPS = 5 / 6
+"""Its layers, without padding, kept 1.9 GB where the formula with fused kernels says 2.3 (SmolLM2-135M, LoRA of rank 32 on all projections, one H200)."""
 LIBRARIES = 1_000_000_000
 """Python, torch and transformers on the host; the CUDA context and its work space on a GPU."""
 MAX_CONTEXT = 2**20
@@ -55,6 +62,8 @@ class ModelShape:
     linear: Mapping[str, int]
     linear_parameters: int
     plain_head: bool = False
+    head_norms: bool = False
+    """Whether queries and keys are normalized."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class Scene:
     """Memory of the smallest GPU; 0 when the CPU computes."""
     vllm: bool = False
     unsloth: bool = False
+    liger: bool = True
+    """Whether liger-kernel is there, which counts on a GPU."""
 
 
 def memory_plan(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, Any]:
@@ -152,12 +163,23 @@ def _static(config: PipelineConfig, settings: Optimization, shape: ModelShape, s
     }
 
 
+def _layer(settings: Optimization, shape: ModelShape, scene: Scene) -> int:
+    """Bytes that one layer keeps of a token: the table at the top."""
+    h, k, i = shape.hidden, shape.kv_width, shape.intermediate
+    full = settings.method == "full"
+    if not scene.gpu_bytes:
+        layer, norms = 32 * h + 8 * k + 16 * i, 8
+    elif scene.unsloth or (scene.liger and shape.plain_head):
+        layer, norms = (22 if full else 12) * h + 4 * k + 6 * i, 2
+    else:
+        layer, norms = (30 if full else 16) * h + 4 * k + 8 * i, 6 if full else 4
+    layer += norms * (h + k) if shape.head_norms else 0
+    return int(layer * UNSLOTH_KEEPS) if scene.unsloth else layer
+
+
 def _activations(settings: Optimization, shape: ModelShape, scene: Scene, tokens: int) -> int:
     """Kept for the backward pass of one batch of `tokens` tokens."""
-    h, k, i = shape.hidden, shape.kv_width, shape.intermediate
-    layer = 30 * h + 4 * k + 8 * i if scene.gpu_bytes else 4 * (8 * h + 2 * k + 4 * i)
-    if scene.unsloth:
-        layer //= UNSLOTH_SAVES
+    h, layer = shape.hidden, _layer(settings, shape, scene)
     residual = (2 if scene.gpu_bytes and settings.method == "lora" else 4) * h
     # With checkpointing a layer keeps only its input, and one layer at a time is computed again.
     numbers = shape.layers * residual + layer if settings.gradient_checkpointing else shape.layers * layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from vllm import LLM, SamplingParams, TokensPrompt
 
 from pipeline_config.pipeline import PipelineConfig
+from tasks.grpo.compile_cache import leave_path_out
 
 if TYPE_CHECKING:
     from tasks.sampling.sampler import Completion, SamplingSettings
@@ -19,7 +21,12 @@ MAX_SEQUENCES = 512
 
 
 def start_engine(folder: Path, config: PipelineConfig) -> Any:
-    """Start an engine that has the GPU to itself: no trainer runs beside the gate or evaluation."""
+    """Start an engine that has the GPU to itself: no trainer runs beside the gate or evaluation.
+
+    It runs in this process, as GRPO's does: a process of its own would import everything once more.
+    """
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    leave_path_out()
     return LLM(
         model=str(folder),
         dtype="auto" if config.model.dtype == "auto" else config.model.dtype,

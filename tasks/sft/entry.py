@@ -23,6 +23,7 @@ from tasks.process.context import StageContext, StageResult
 from tasks.training.adapters import keep_input_dtype
 from tasks.training.arguments import common_arguments, effective_config, peft_config, refuse_overrides
 from tasks.training.callback import StageCallback, raise_if_stopped, resume_point
+from tasks.training.kernels import fuse
 from tasks.training.loading import device_of, load_model, load_tokenizer
 from tasks.training.memory import memory_record, start_measuring
 from tasks.training.merge import probes_of_rows, remarks
@@ -124,8 +125,10 @@ def run(ctx: StageContext) -> StageResult:
         callbacks=[StageCallback(ctx, "sft")],
         peft_config=None if with_unsloth else peft_config(config.sft),
     )
+    fused = False
     if not with_unsloth:
         keep_input_dtype(trainer.model)
+        fused = fuse(trainer.model, device)
     wanted = {**wanted_arguments(config.sft), "max_steps": steps_of(ctx)}
     refuse_overrides(wanted, trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
     trainer.remove_callback(PrinterCallback)
@@ -157,6 +160,7 @@ def run(ctx: StageContext) -> StageResult:
         },
         effective_config={
             "backend": "unsloth" if with_unsloth else "trl",
+            "fused_kernels": fused,
             **effective_config(asked, trainer.args.to_dict()),
         },
         notes=[

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from transformers.utils import is_liger_kernel_available
 
 from pipeline_config.pipeline import PipelineConfig
 from tasks.preflight.memory import LIBRARIES, Scene, memory_plan
@@ -44,7 +45,7 @@ def memory_record(
     """
     trusted = config.model.trust_remote_code
     gpu_bytes = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
-    scene = Scene(longest_prompt, longest_example, gpu_bytes, vllm, unsloth)
+    scene = Scene(longest_prompt, longest_example, gpu_bytes, vllm, unsloth, is_liger_kernel_available())
     parts = memory_plan(config, shape_of(read_config(model, trusted), trusted), scene)["stages"][stage]
     record = {"predicted": parts["total"], "parts": {name: size for name, size in parts.items() if name != "total"}}
     if device.type != "cuda":

@@ -49,6 +49,45 @@ def test_the_gradient_goes_through_the_chunks_and_stays_zero_where_nothing_count
     assert not any(gradient.any() for gradient in torch.autograd.grad(nothing.sum(), [hidden, head.weight]))
 
 
+def test_rows_are_moved_so_that_padding_comes_last() -> None:
+    from tasks.grpo.chunked import padding_last
+
+    ids = torch.tensor([[0, 0, 5, 6, 0], [7, 8, 9, 0, 0]])
+    moved = padding_last(ids, torch.tensor([[0, 0, 1, 1, 0], [1, 1, 1, 0, 0]]))
+    assert moved is not None
+    assert moved[0][0, :2].tolist() == [5, 6] and moved[0][1].tolist() == [7, 8, 9] and moved[1].tolist() == [2, 0]
+    assert padding_last(ids, torch.tensor([[0, 1, 0, 1, 0], [1, 1, 1, 0, 0]])) is None  # a hole
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_states_without_a_mask_are_those_with_one(monkeypatch: pytest.MonkeyPatch, hole: bool) -> None:
+    from transformers import LlamaConfig, LlamaModel
+
+    from tasks.grpo.chunked import predicting_states
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    body = LlamaModel(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attn_implementation="sdpa"))
+    ids = torch.randint(64, (3, 9))
+    # Prompts of 2, 4 and 3 tokens padded to 4, completions of 5, 2 and no tokens.
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0, 0, 0]])
+    mask[0, 5] -= int(hole)
+    seen = []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def spied(*args: Any, attn_mask: Any = None, is_causal: bool = False, **more: Any) -> Any:
+        seen.append(attn_mask is None and is_causal)
+        return attention(*args, attn_mask=attn_mask, is_causal=is_causal, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
+    found = predicting_states(body, ids, mask, 5)
+    assert seen == [not hole] * 2
+    wanted = body(input_ids=ids, attention_mask=mask).last_hidden_state[:, -6:-1]
+    assert found.shape == wanted.shape and torch.allclose(
+        found[mask[:, -5:] == 1], wanted[mask[:, -5:] == 1], atol=1e-5
+    )
+
+
 CASES: list[dict[str, Any]] = [
     {"loss_type": "dapo", "gradient_accumulation_steps": 2, "beta": 0.04, "mask_truncated_completions": True},
     {"loss_type": "dr_grpo", "lora": True, "beta": 0.04, "gradient_checkpointing": True},

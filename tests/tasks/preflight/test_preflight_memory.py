@@ -111,8 +111,23 @@ def test_an_adapter_of_rank_8() -> None:
     trained = 8 * (400 + 1000)
     assert parts["weights"] == 20_000_000  # 16 bits
     assert (parts["adapter"], parts["gradients"], parts["optimizer"]) == (4 * trained, 4 * trained, 8 * trained)
-    # Autocast over 16-bit weights: 30 x 100 + 4 x 50 + 8 x 400 bytes a token and layer.
-    assert parts["activations"] == 800 * 2 * 6400
+    # Autocast over 16-bit weights: 16 x 100 + 4 x 50 + 8 x 400 bytes a token and layer.
+    assert parts["activations"] == 800 * 2 * 5000
+
+
+def test_fused_kernels_and_norms_of_heads() -> None:
+    def layer(method: str, liger: bool, **model: bool) -> float:
+        scene = Scene(20, 50, gpu_bytes=10**10, liger=liger)
+        asked = config(f"grpo.method={method}", "grpo.lora.target_modules=[q_proj]")
+        plan = memory_plan(asked, replace(SHAPE, **model), scene)["stages"]["grpo"]
+        return float(plan["activations"] - (2 * SHAPE.parameters if method == "full" else 0)) / (800 * 2)
+
+    # h = 100, k = 50, i = 400.
+    assert layer("full", True, plain_head=True) == 22 * 100 + 4 * 50 + 6 * 400
+    assert layer("lora", True, plain_head=True) == 12 * 100 + 4 * 50 + 6 * 400
+    assert layer("lora", False, plain_head=True) == layer("lora", True) == 16 * 100 + 4 * 50 + 8 * 400
+    assert layer("lora", True, plain_head=True, head_norms=True) == 12 * 100 + 4 * 50 + 6 * 400 + 2 * 150
+    assert layer("full", False, head_norms=True) == 30 * 100 + 4 * 50 + 8 * 400 + 6 * 150
 
 
 def test_four_bit_weights_and_an_8_bit_optimizer() -> None:
