@@ -220,7 +220,7 @@ def run(ctx: StageContext) -> StageResult:
             "backend": "unsloth" if with_unsloth else "trl",
             "fused_kernels": fused,
             **effective_config(asked, used),
-        },  # fmt: skip
+        },
         notes=[
             *watchdog.notes,
             *([choice["reason"]] if choice and not choice["kept_last"] else []),
