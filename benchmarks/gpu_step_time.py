@@ -10,8 +10,7 @@ Every arm runs in a process of its own, one after the other: LoRA of rank 32 on 
 temperature 1, beta 0, completions that always reach the limit (`ignore_eos`). Small: 64 prompts x 8 x 256 tokens, micro-batches of 64. Large:
 8 prompts x 8 x 1,024, micro-batches of 8. Stock arms have their libraries' defaults otherwise (gradient checkpointing on, as TRL and Unsloth's notebooks
 have it) and a reward that is a random number; ours is the real stage `grpo` with its reward, ledger, canary and log, without gradient
-checkpointing, and under trl in micro-batches of 4 where the shape is large, which give the same update. Each part is timed between two
-synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` and `caches` also put them together in
+checkpointing. Each part is timed between two synchronizations of the device, which costs all arms alike. Writes <folder>/<shape>-<arm>.json; `all` and `caches` also put them together in
 benchmarks/gpu_step_time.json; an arm that fails leaves the others to run. In `caches` the second process gets its model by another path, as every
 SFT model has its own. `--profile` adds Python's own profile of the last step, and the GPU's kernels in a micro-batch and in 20 decode steps of it; `--cap-gib` takes a smaller GPU for granted (with
 `--set grpo.max_completion_length=...` and `--set model.max_context=...`: what fits into it).
@@ -207,7 +206,8 @@ def child(
     """Run one arm in a process of its own and put its result with the others; False when it failed."""
     name = name_of(arguments, arm, label)
     path: Path = arguments.folder / f"{name}.json"
-    path.unlink(missing_ok=True)
+    for old in (path, path.with_suffix(".kernels.txt")):
+        old.unlink(missing_ok=True)
     put(name, None)
     line = [sys.executable, __file__, "one", "--arm", arm, "--shape", arguments.shape, "--steps", str(arguments.steps)]
     line += ["--folder", str(arguments.folder), f"--label={label}", *more]
@@ -221,7 +221,9 @@ def child(
     if code or not path.exists():
         print(f"{name}: failed, exit code {code}", file=sys.stderr, flush=True)
         return False
-    put(name, json.loads(path.read_text()))
+    kernels = path.with_suffix(".kernels.txt")
+    more_lines = {"kernels": kernels.read_text().splitlines()} if arguments.profile and kernels.exists() else {}
+    put(name, {**json.loads(path.read_text()), **more_lines})
     return True
 
 

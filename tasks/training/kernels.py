@@ -6,6 +6,7 @@ between them. The results are the same but for rounding.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from transformers.integrations.liger import apply_liger_kernel
@@ -32,5 +33,7 @@ def fuse(model: Any, device: Any) -> bool:
         return False
     if not plain_head(config) or config.hidden_act not in ("silu", "swish"):
         return False
+    # It warns of every alternative implementation that is not installed.
+    logging.getLogger("liger_kernel").setLevel(logging.ERROR)
     apply_liger_kernel(model, KERNELS)
     return True

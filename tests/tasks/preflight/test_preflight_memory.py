@@ -171,6 +171,23 @@ def test_a_measured_run_on_one_h200() -> None:
     assert 71.5 * 2**30 <= parts["total"] <= 1.1 * 71.5 * 2**30
 
 
+@pytest.mark.parametrize(("micro", "fused", "allocated"), [(4, False, 98.8), (8, True, 110.9)])
+def test_measured_runs_without_checkpointing(micro: int, fused: bool, allocated: float) -> None:
+    """Our GRPO stage, the same batch: torch's peak in GiB in benchmarks/gpu_step_time.json (`large-ours-trl`, with and without -plain)."""
+    asked = load_config(
+        "smollm2-135m",
+        overrides=[
+            "model.max_context=2048", "grpo.method=lora", "grpo.lora.r=32", "grpo.max_completion_length=1024",
+            f"grpo.per_device_train_batch_size={micro}", f"grpo.gradient_accumulation_steps={64 // micro}",
+            "vllm.gpu_memory_utilization=0.35",
+        ],
+    )  # fmt: skip
+    shape = replace(EIGHT_B, plain_head=True, head_norms=True)
+    scene = Scene(202, 256, 143_771 * 2**20, vllm=True, liger=fused)
+    parts = memory_plan(asked, shape, scene)["stages"]["grpo"]
+    assert (parts["total"] - LIBRARIES) / 2**30 == pytest.approx(allocated, rel=0.03)
+
+
 def test_the_plan_names_its_peak_and_shows_the_sum() -> None:
     plan = memory_plan(config(), SHAPE, HOST)
     assert plan["peak_stage"] == "sft"  # 64 rows of 50 tokens
