@@ -46,6 +46,8 @@ STOPS_NOTHING = {"kill -9 worker", "SIGTERM worker", "kill -9 server", "SIGTERM 
 AUTOMATION = "worker and flow"
 """A run whose worker died with it is only ended by the automation, after 150 s: waited for once."""
 DOWN_S = 15.0
+PASSED_OVER = "dataset"
+"""A walk hardly ever strikes the server here: the stage is over before the server is back from the strike before."""
 STRIKES = 3
 
 Act = Callable[[Running], float | None]
@@ -54,12 +56,13 @@ Act = Callable[[Running], float | None]
 
 def trials(moments: int) -> list[Trial]:
     faults = [*(f"{name} {who}" for who in WHO for name in SIGNALS), RESTART]
-    return [
+    walks = [
         Trial(KIND, fault, "", n)
         for n in range(moments)
         for fault in faults
         if n < trials_for(moments, strikes_of(fault))
     ]
+    return walks + [Trial(KIND, f"{name} server", PASSED_OVER, n) for name in SIGNALS for n in range(moments)]
 
 
 def strikes_of(fault: str) -> int:
@@ -100,7 +103,7 @@ def inflict(lab: Lab, fault: str, running: Running) -> float | None:
 def walk(
     lab: Lab, trial: Trial, act: Act, worker: bool = True, early_s: float = 0.0, may_go_on: bool = True
 ) -> dict[str, Any]:
-    """Strike in every stage of the chain, at random moments, and let it come to its end.
+    """Strike in every stage of the chain (or in the trial's only), at random moments, and let it come to its end.
 
     Args:
         worker: the runs are of the deployment; otherwise of the command line, which no worker knows.
@@ -112,7 +115,8 @@ def walk(
     done: list[dict[str, Any]] = []
     struck: list[tuple[Running, float]] = []
     running: Running | None = None
-    for stage, number in ((stage, number) for stage in STAGES for number in range(strikes_of(trial.fault))):
+    stages = [trial.stage] if trial.stage else STAGES
+    for stage, number in ((stage, number) for stage in stages for number in range(strikes_of(trial.fault))):
         ensure(lab)
         if running is None or running.over:
             running = Running(lab, home, worker)
