@@ -212,16 +212,21 @@ def _grpo(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, 
     parts["kv_cache"] = 0
     if scene.vllm:
         parts["engine"] = int(config.vllm.gpu_memory_utilization * scene.gpu_bytes)
-        if scene.unsloth:
-            parts["weights"] = 0  # the engine's own are trained
         if config.vllm.sleep_mode:
             # Asleep, it gives its memory back, but its weights return before the trainer's activations are freed.
-            parts["engine"] = min(parts["engine"], 2 * shape.parameters)
+            parts["engine"] = min(parts["engine"], _engine_weights(parts, shape, scene))
+        if scene.unsloth:
+            parts["weights"] = 0  # the engine's own are trained
     else:
         width = parts["weights"] // max(1, shape.parameters) or 2
         sequences = batch * settings.gradient_accumulation_steps
         parts["kv_cache"] = cache_bytes(shape, sequences * length, width)
     return parts
+
+
+def _engine_weights(static: Mapping[str, int], shape: ModelShape, scene: Scene) -> int:
+    """vLLM's own copy in 16 bits; under unsloth the trainer's weights, which may have 4."""
+    return static["weights"] if scene.unsloth else 2 * shape.parameters
 
 
 def needed_on(config: PipelineConfig, shape: ModelShape, scene: Scene, gpu_bytes: int) -> dict[str, Any]:
@@ -270,7 +275,8 @@ def _limit(config: PipelineConfig, shape: ModelShape, scene: Scene) -> str:
         return "memory"
     share = config.vllm.gpu_memory_utilization * scene.gpu_bytes
     sequence = cache_bytes(shape, scene.longest_prompt + config.grpo.max_completion_length)
-    return "engine" if scene.vllm and 2 * shape.parameters + sequence > share else ""
+    weights = _engine_weights(_static(config, config.grpo, shape, scene), shape, scene)
+    return "engine" if scene.vllm and weights + sequence > share else ""
 
 
 def cache_bytes(shape: ModelShape, tokens: int, width: int = 2) -> int:

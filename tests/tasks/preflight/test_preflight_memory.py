@@ -262,6 +262,24 @@ def test_what_if_there_were_another_gpu() -> None:
     assert needed_on(tight, EIGHT_B, scene, 140 * 2**30)["limit"] == "engine"
 
 
+def test_unsloths_engine_holds_the_four_bit_weights_that_are_trained() -> None:
+    asked = [
+        "model.load_in_4bit=true",
+        "grpo.method=lora",
+        "sft.method=lora",
+        "run.device=auto",
+        "vllm.sleep_mode=true",
+    ]
+    small = ["grpo.per_device_train_batch_size=1", "grpo.num_generations=8", "grpo.gradient_accumulation_steps=8"]
+    chosen = config(*asked, *small, "vllm.gpu_memory_utilization=0.5")
+    scene = Scene(longest_prompt=100, longest_example=200, unsloth=True)
+    found = needed_on(chosen, EIGHT_B, scene, 24 * 2**30)
+    # 6.95 G weights at 4 bits + 1 byte per 64, the other 0.4 G at 16: 4.4 GB of 12.9; with 16 bits they were 14.7.
+    weights = 6_945_767_424 * 33 // 64 + 2 * (EIGHT_B.parameters - 6_945_767_424)
+    assert found["limit"] == "" and found["plan"]["stages"]["grpo"]["engine"] == weights
+    assert needed_on(chosen, EIGHT_B, replace(scene, unsloth=False), 24 * 2**30)["limit"] == "engine"
+
+
 @settings(deadline=None, max_examples=40)  # a busy machine is slow
 @given(gib=st.integers(16, 200), batch=st.sampled_from([8, 16, 32]))
 def test_the_longest_context_is_the_last_one_that_fits(gib: int, batch: int) -> None:
