@@ -142,7 +142,8 @@ def run(ctx: StageContext) -> StageResult:
         keep_input_dtype(trainer.model)
         fused = fuse(trainer.model, device)
         if trainer.ref_model is not None:
-            fuse(trainer.ref_model, device)  # or rounding alone would be a KL
+            # Or rounding alone would be a KL. DeepSpeed and FSDP have wrapped it already.
+            fuse(trainer.accelerator.unwrap_model(trainer.ref_model), device)
     look = situation(
         len(rows),
         partial(read_groups, groups),
