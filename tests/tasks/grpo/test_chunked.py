@@ -88,6 +88,36 @@ def test_states_without_a_mask_are_those_with_one(monkeypatch: pytest.MonkeyPatc
     )
 
 
+WINDOW = {"sliding_window": 4}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {}, "mistral": WINDOW, "olmo2": {}, "olmo3": WINDOW, "phi3": WINDOW,
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 1, **WINDOW}, "qwen3": {"head_dim": 8}, "smollm3": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_states_of_every_model_that_is_done_so(kind: str, attention: str) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    from tasks.grpo.arithmetic import PLAIN_HEADS
+    from tasks.grpo.chunked import predicting_states
+
+    assert MODELS.keys() == PLAIN_HEADS
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **sizes, **heads, **MODELS[kind])
+    body = AutoModel.from_config(config, attn_implementation=attention)
+    ids, mask = torch.randint(64, (4, 14)), torch.zeros(4, 14, dtype=torch.long)
+    for row, (prompt, completion) in enumerate(((2, 8), (6, 3), (4, 0), (6, 8))):
+        mask[row, 6 - prompt : 6 + completion] = 1
+    picked = mask[:, -8:] == 1
+    wanted = body(input_ids=ids, attention_mask=mask).last_hidden_state[:, -9:-1]
+    found = predicting_states(body, ids, mask, 8)
+    assert torch.allclose(found[picked], wanted[picked], atol=1e-5) and not found.isnan().any()
+
+
 CASES: list[dict[str, Any]] = [
     {"loss_type": "dapo", "gradient_accumulation_steps": 2, "beta": 0.04, "mask_truncated_completions": True},
     {"loss_type": "dr_grpo", "lora": True, "beta": 0.04, "gradient_checkpointing": True},
