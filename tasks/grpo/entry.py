@@ -140,8 +140,9 @@ def run(ctx: StageContext) -> StageResult:
     fused = False
     if not with_unsloth:
         keep_input_dtype(trainer.model)
-        fused = fuse(trainer.model, device)
-        if trainer.ref_model is not None:
+        # FSDP's whole model is built anew on the host, where the kernels cannot run.
+        fused = config.parallel.strategy != "fsdp" and fuse(trainer.model, device)
+        if fused and trainer.ref_model is not None:
             # Or rounding alone would be a KL. DeepSpeed and FSDP have wrapped it already.
             fuse(trainer.accelerator.unwrap_model(trainer.ref_model), device)
     look = situation(

@@ -3,15 +3,18 @@
 An estimate has a *certain* part (weights, gradients, optimizer states, what vLLM reserves), which is exact, and a
 part that depends on lengths (activations, logits, key-value cache), taken at the longest prompt and completion.
 
-Activations: bytes kept per token and layer for the backward pass of a Llama-like layer whose attention needs no mask (counted with
-`torch.autograd.graph.saved_tensors_hooks` on transformers 5.17 and liger-kernel 0.8.5; h hidden, k key-value width, i intermediate size; the
-second column is what norms of the query and key heads add, as in Qwen3):
+Activations: bytes kept per token and layer for the backward pass of a Llama-like layer (counted with
+`torch.autograd.graph.saved_tensors_hooks` on transformers 5.17 and liger-kernel 0.8.5; h hidden, q query and k key-value width, i intermediate
+size; the second column is what norms of the query and key heads add, as in Qwen3):
 
-    float32                              32 h + 8 k + 16 i      8 (h + k)
-    bfloat16 autocast, 32-bit weights    30 h + 4 k +  8 i      6 (h + k)
-      with fused kernels                 22 h + 4 k +  6 i      2 (h + k)
-    bfloat16, LoRA                       16 h + 4 k +  8 i      4 (h + k)
-      with fused kernels                 12 h + 4 k +  6 i      2 (h + k)
+    float32                              24 h + 8 q + 8 k + 16 i      8 (q + k)
+    bfloat16 autocast, 32-bit weights    26 h + 4 q + 4 k +  8 i      6 (q + k)
+      with fused kernels                 18 h + 4 q + 4 k +  6 i      2 (q + k)
+    bfloat16, LoRA                       12 h + 4 q + 4 k +  8 i      4 (q + k)
+      with fused kernels                  8 h + 4 q + 4 k +  6 i      2 (q + k)
+
+Where attention has a mask (padding in SFT, and in GRPO wherever `tasks/grpo/chunked.py` steps aside), keys and values are repeated for every
+query head and kept so: 4 (q - k) more, in float32 8.
 
 Logits: 12 bytes per token and vocabulary entry (two copies and a gradient of 4 bytes), in GRPO of a chunk of
 `LOGITS_CHUNK` tokens where `tasks/grpo/chunked.py` computes them (one process, plain LM head, without unsloth), otherwise of
@@ -64,6 +67,8 @@ class ModelShape:
     plain_head: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalized."""
+    q_width: int = 0
+    """Query heads times head dimension; 0 for as wide as `hidden`."""
 
 
 @dataclass(frozen=True)
@@ -163,23 +168,31 @@ def _static(config: PipelineConfig, settings: Optimization, shape: ModelShape, s
     }
 
 
-def _layer(settings: Optimization, shape: ModelShape, scene: Scene) -> int:
+def _layer(settings: Optimization, shape: ModelShape, scene: Scene, masked: bool) -> int:
     """Bytes that one layer keeps of a token: the table at the top."""
     h, k, i = shape.hidden, shape.kv_width, shape.intermediate
+    q = shape.q_width or h
     full = settings.method == "full"
     if not scene.gpu_bytes:
-        layer, norms = 32 * h + 8 * k + 16 * i, 8
+        layer, norms = 24 * h + 8 * q + 8 * k + 16 * i, 8
     elif scene.unsloth or (scene.liger and shape.plain_head):
-        layer, norms = (22 if full else 12) * h + 4 * k + 6 * i, 2
+        layer, norms = (18 if full else 8) * h + 4 * q + 4 * k + 6 * i, 2
     else:
-        layer, norms = (30 if full else 16) * h + 4 * k + 8 * i, 6 if full else 4
-    layer += norms * (h + k) if shape.head_norms else 0
-    return int(layer * UNSLOTH_KEEPS) if scene.unsloth else layer
+        layer, norms = (26 if full else 12) * h + 4 * q + 4 * k + 8 * i, 6 if full else 4
+    layer += norms * (q + k) if shape.head_norms else 0
+    if scene.unsloth:
+        return int(layer * UNSLOTH_KEEPS)
+    return layer + (4 if scene.gpu_bytes else 8) * max(0, q - k) * masked
 
 
-def _activations(settings: Optimization, shape: ModelShape, scene: Scene, tokens: int) -> int:
+def _without_mask(config: PipelineConfig, shape: ModelShape, scene: Scene) -> bool:
+    """Whether GRPO's log-probabilities are computed by `tasks/grpo/chunked.py`."""
+    return shape.plain_head and config.parallel.processes == 1 and not scene.unsloth
+
+
+def _activations(settings: Optimization, shape: ModelShape, scene: Scene, tokens: int, masked: bool) -> int:
     """Kept for the backward pass of one batch of `tokens` tokens."""
-    h, layer = shape.hidden, _layer(settings, shape, scene)
+    h, layer = shape.hidden, _layer(settings, shape, scene, masked)
     residual = (2 if scene.gpu_bytes and settings.method == "lora" else 4) * h
     # With checkpointing a layer keeps only its input, and one layer at a time is computed again.
     numbers = shape.layers * residual + layer if settings.gradient_checkpointing else shape.layers * layer
@@ -191,7 +204,9 @@ def _sft(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, i
     tokens = config.sft.per_device_train_batch_size * scene.longest_example
     return {
         **_static(config, config.sft, shape, scene),
-        "activations": _activations(config.sft, shape, scene, tokens),
+        "activations": _activations(
+            config.sft, shape, scene, tokens, masked=config.sft.per_device_train_batch_size > 1
+        ),
         "logits": LOGIT_BYTES * SFT_CHUNK * shape.vocab,
         "kv_cache": 0,
     }
@@ -204,9 +219,11 @@ def _grpo(config: PipelineConfig, shape: ModelShape, scene: Scene) -> dict[str, 
         parts["reference"] = parts["weights"]
     length = scene.longest_prompt + settings.max_completion_length
     batch = settings.per_device_train_batch_size
-    parts["activations"] = _activations(settings, shape, scene, batch * length)
+    parts["activations"] = _activations(
+        settings, shape, scene, batch * length, masked=not _without_mask(config, shape, scene)
+    )
     tokens = batch * settings.max_completion_length
-    if shape.plain_head and config.parallel.processes == 1 and not scene.unsloth:
+    if _without_mask(config, shape, scene):
         tokens = min(tokens, LOGITS_CHUNK)
     parts["logits"] = LOGIT_BYTES * tokens * shape.vocab
     parts["kv_cache"] = 0

@@ -48,5 +48,6 @@ def shape_of(config: Any, trust_remote_code: bool) -> ModelShape:
         linear=dict(linear),
         linear_parameters=weights,
         plain_head=plain_head(config),
+        q_width=heads * head_dim,
         head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
     )

@@ -128,7 +128,8 @@ def run(ctx: StageContext) -> StageResult:
     fused = False
     if not with_unsloth:
         keep_input_dtype(trainer.model)
-        fused = fuse(trainer.model, device)
+        # FSDP's whole model is built anew on the host, where the kernels cannot run.
+        fused = config.parallel.strategy != "fsdp" and fuse(trainer.model, device)
     wanted = {**wanted_arguments(config.sft), "max_steps": steps_of(ctx)}
     refuse_overrides(wanted, trainer.args.to_dict(), "unsloth" if with_unsloth else "trl", "sft")
     trainer.remove_callback(PrinterCallback)

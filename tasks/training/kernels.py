@@ -2,6 +2,8 @@
 
 RMSNorm, rotary embedding and SwiGLU become one kernel each, forward and backward, where transformers launches four to ten and keeps what lies
 between them. The results are the same but for rounding.
+
+liger-kernel changes the model's module for the whole process, so that models built afterwards have its layers, too.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from transformers import PreTrainedModel
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.utils import is_liger_kernel_available
 
@@ -29,6 +32,9 @@ def fuse(model: Any, device: Any) -> bool:
         Whether it was done.
     """
     config = model.config
+    policy = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not isinstance(policy, PreTrainedModel):
+        return False  # a wrapper of DeepSpeed's or FSDP's: liger-kernel would do nothing
     if device.type != "cuda" or not is_liger_kernel_available():
         return False
     if not plain_head(config) or config.hidden_act not in ("silu", "swish"):

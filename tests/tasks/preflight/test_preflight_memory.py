@@ -64,14 +64,14 @@ def test_full_training_on_the_cpu() -> None:
     parts = grpo()
     # 10 M weights: 4 bytes each, as much for gradients, twice as much for AdamW's two moments.
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (40_000_000, 40_000_000, 80_000_000)
-    # 16 sequences of 20 + 30 tokens, 2 layers, 4 bytes x (8 x 100 + 2 x 50 + 4 x 400) = 10,000 a token and layer.
-    assert parts["activations"] == 16 * 50 * 2 * 10_000 == 16_000_000
+    # 16 sequences of 20 + 30 tokens, 2 layers, 4 bytes x (8 x 100 + 2 x 50 + 4 x 400), and 8 x (100 - 50) for the mask: 10,400 a token and layer.
+    assert parts["activations"] == 16 * 50 * 2 * 10_400 == 16_640_000
     # 16 sequences x 30 completion tokens x 1000 entries x 12 bytes.
     assert parts["logits"] == 5_760_000
     # Keys and values, 2 layers, width 50, 16 x 50 tokens, 4 bytes.
     assert parts["kv_cache"] == 2 * 2 * 50 * 800 * 4 == 640_000
     assert parts["certain"] == 160_000_000
-    assert parts["total"] == 160_000_000 + LIBRARIES + 16_000_000 + 5_760_000
+    assert parts["total"] == 160_000_000 + LIBRARIES + 16_640_000 + 5_760_000
 
 
 def test_grpo_holds_the_logits_of_one_chunk_where_they_are_a_plain_head() -> None:
@@ -98,11 +98,11 @@ def test_the_cache_counts_where_it_is_larger_than_the_backward_pass() -> None:
 def test_sft_holds_the_logits_of_one_chunk() -> None:
     parts = memory_plan(config("sft.per_device_train_batch_size=4"), SHAPE, HOST)["stages"]["sft"]
     assert parts["logits"] == 12 * 256 * 1000
-    assert parts["activations"] == 4 * 50 * 2 * 10_000
+    assert parts["activations"] == 4 * 50 * 2 * 10_400
 
 
 def test_checkpointing_keeps_the_input_of_every_layer_and_one_layer_whole() -> None:
-    assert grpo(HOST, "grpo.gradient_checkpointing=true")["activations"] == 800 * (2 * 4 * 100 + 10_000)
+    assert grpo(HOST, "grpo.gradient_checkpointing=true")["activations"] == 800 * (2 * 4 * 100 + 10_400)
 
 
 def test_an_adapter_of_rank_8() -> None:
@@ -111,12 +111,12 @@ def test_an_adapter_of_rank_8() -> None:
     trained = 8 * (400 + 1000)
     assert parts["weights"] == 20_000_000  # 16 bits
     assert (parts["adapter"], parts["gradients"], parts["optimizer"]) == (4 * trained, 4 * trained, 8 * trained)
-    # Autocast over 16-bit weights: 16 x 100 + 4 x 50 + 8 x 400 bytes a token and layer.
-    assert parts["activations"] == 800 * 2 * 5000
+    # Autocast over 16-bit weights: 16 x 100 + 4 x 50 + 8 x 400 bytes a token and layer, and 4 x (100 - 50) for the mask.
+    assert parts["activations"] == 800 * 2 * 5200
 
 
 def test_fused_kernels_and_norms_of_heads() -> None:
-    def layer(method: str, liger: bool, **model: bool) -> float:
+    def layer(method: str, liger: bool, **model: Any) -> float:
         scene = Scene(20, 50, gpu_bytes=10**10, liger=liger)
         asked = config(f"grpo.method={method}", "grpo.lora.target_modules=[q_proj]")
         plan = memory_plan(asked, replace(SHAPE, **model), scene)["stages"]["grpo"]
@@ -125,9 +125,13 @@ def test_fused_kernels_and_norms_of_heads() -> None:
     # h = 100, k = 50, i = 400.
     assert layer("full", True, plain_head=True) == 22 * 100 + 4 * 50 + 6 * 400
     assert layer("lora", True, plain_head=True) == 12 * 100 + 4 * 50 + 6 * 400
-    assert layer("lora", False, plain_head=True) == layer("lora", True) == 16 * 100 + 4 * 50 + 8 * 400
+    assert layer("lora", False, plain_head=True) == 16 * 100 + 4 * 50 + 8 * 400
+    assert layer("lora", True) == 16 * 100 + 4 * 50 + 8 * 400 + 4 * 50  # not a plain head: with a mask
     assert layer("lora", True, plain_head=True, head_norms=True) == 12 * 100 + 4 * 50 + 6 * 400 + 2 * 150
-    assert layer("full", False, head_norms=True) == 30 * 100 + 4 * 50 + 8 * 400 + 6 * 150
+    assert layer("full", False, plain_head=True, head_norms=True) == 30 * 100 + 4 * 50 + 8 * 400 + 6 * 150
+    # Queries twice as wide as the model, as in Qwen3-0.6B.
+    wide = layer("lora", True, plain_head=True, head_norms=True, q_width=200)
+    assert wide == 8 * 100 + 4 * 200 + 4 * 50 + 6 * 400 + 2 * 250
 
 
 def test_four_bit_weights_and_an_8_bit_optimizer() -> None:

@@ -24,7 +24,13 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bool]]:
 
 
 def model(**changes: Any) -> Any:
-    return SimpleNamespace(config=SimpleNamespace(**{"model_type": "qwen3", "hidden_act": "silu", **changes}))
+    """As much of a transformers model as is looked at."""
+    from transformers import PreTrainedModel
+
+    found = PreTrainedModel.__new__(PreTrainedModel)
+    torch.nn.Module.__init__(found)
+    found.__dict__["config"] = SimpleNamespace(**{"model_type": "qwen3", "hidden_act": "silu", **changes})
+    return found
 
 
 def test_a_llama_like_model_on_a_gpu_keeps_its_head_and_loss(applied: list[dict[str, bool]]) -> None:
@@ -43,6 +49,12 @@ def test_other_models_stay_as_they_are(applied: list[dict[str, bool]], other: di
     from tasks.training.kernels import fuse
 
     assert not fuse(model(**other), CUDA) and not applied
+
+
+def test_a_wrapped_model_is_left_alone(applied: list[dict[str, bool]]) -> None:
+    from tasks.training.kernels import fuse
+
+    assert not fuse(SimpleNamespace(config=model().config), CUDA) and not applied
 
 
 def test_nothing_on_the_cpu_or_without_the_package(
