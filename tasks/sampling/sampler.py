@@ -190,7 +190,7 @@ class Sampler:
 def gpu_memory() -> int | None:
     """Bytes of this process's GPU, None if that cannot be read: there is no nvidia-smi, or it says `[N/A]`, as on a GPU that
     shares the host's memory. All of it, not what is free at the moment, so that the same work is sampled alike on the same
-    machine. Not from torch: a process that has used CUDA cannot fork an engine."""
+    machine. Not from torch, which would take memory of the GPU for the answer."""
     gpu = next(iter(visible_gpus()), None)
     return int(gpu["total"]) * 2**20 if gpu is not None and gpu["total"].isdigit() else None
 
