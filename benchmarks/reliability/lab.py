@@ -311,5 +311,6 @@ def said(ended: Ended) -> tuple[float | None, str]:
 
 def short(text: str) -> str:
     """A message without this machine's folders and without whole digests."""
+    text = re.sub(r"/\S*?/site-packages/", "<site-packages>/", text)
     text = re.sub(r"/\S*?/trials/[^/\s]+", "<home>", text)
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{20,}", r"\1…", text)[:400]

@@ -182,7 +182,7 @@ class Running:
 
     def said(self) -> str:
         message = str(self.state.get("message") or "").splitlines()
-        return f"{self.state.get('name')}: {message[0][:160] if message else ''}"
+        return f"{self.state.get('name')}: {short(message[0])[:160] if message else ''}"
 
     def _goes_on(self) -> bool:
         """Whether the flow has started a stage process since: the stage once more, or the next one."""

@@ -75,7 +75,8 @@ def classify(error: BaseException) -> PipelineError:
     if isinstance(error, KeyboardInterrupt):
         return Interrupted("the stage was interrupted")
     for cause in _causes(error):
-        known = _known(cause)
+        # A library wraps ours, too: transformers makes any error during a lazy import a ModuleNotFoundError.
+        known = cause if isinstance(cause, PipelineError) else _known(cause)
         if known is not None:
             return known
     return PipelineError(

@@ -77,6 +77,14 @@ def test_an_error_that_could_not_be_written_is_taken_from_the_output(tmp_path: P
     assert type(other) is errors.OutOfMemory
 
 
+def test_a_stop_during_a_librarys_import_is_a_stop() -> None:
+    stop = errors.Interrupted("the stage was asked to stop")
+    try:
+        raise ModuleNotFoundError("Could not import module 'LlamaForCausalLM'") from stop
+    except ModuleNotFoundError as error:
+        assert classify(error) is stop
+
+
 def test_only_explicit_causes_count() -> None:
     try:
         try:
