@@ -49,10 +49,6 @@ def paths(backend: Backend, prefix: str) -> list[str]:
     return sorted(f"{folder}/{name}" for name in backend.tree(folder) if _is_record(name))
 
 
-def delete(backend: Backend, path: str) -> None:
-    backend.delete(_record_path(backend, path))
-
-
 def to_bytes(data: Any) -> bytes:
     """Readable JSON, UTF-8; ValueError for NaN."""
     return (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

@@ -246,10 +246,6 @@ class Store:
         """Paths of the records below a folder such as `runs`, sorted; `read_record` takes them."""
         return records.paths(self._backend, prefix)
 
-    def delete_record(self, path: str) -> None:
-        """Delete a record, if it is there."""
-        records.delete(self._backend, path)
-
 
 def open_store(url: str, *, storage_options: Mapping[str, Any] | None = None, cache: Path | None = None) -> Store:
     """Open a store; nothing is created or contacted yet (see `Store.check_writable`).

@@ -50,7 +50,7 @@ class PipelineConfig(Section):
     parallel: ParallelConfig = ParallelConfig()
     """Training on several processes."""
     run: RunConfig = RunConfig()
-    """Where and how; changes no result."""
+    """Where and how; of it only `backend` and `device` can change a result."""
     seed: int = Field(3407, ge=0, lt=2**31)
     """Seed of data order, initialisation and sampling."""
 

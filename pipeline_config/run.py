@@ -1,4 +1,4 @@
-"""How a run is carried out. Nothing here changes a result, so nothing here is part of a fingerprint (but the back end)."""
+"""How a run is carried out. Nothing here changes a result, so nothing here is part of a fingerprint (but the back end and the device)."""
 
 from __future__ import annotations
 

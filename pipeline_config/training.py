@@ -51,7 +51,7 @@ class Optimization(Section):
     logging_steps: int = Field(1, ge=1, le=1000)
     """Optimizer steps between logged rows. Does not change the result."""
     save_total_limit: int = Field(2, ge=2, le=1000)
-    """Checkpoints kept in the work directory while the stage runs."""
+    """Checkpoints kept in the work directory while the stage runs. GRPO keeps `checkpoint_choice.candidates` + 1 at least."""
 
 
 class SFTSettings(Optimization):

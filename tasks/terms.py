@@ -193,6 +193,7 @@ def sft_round_terms(config: PipelineConfig, parents: Parents) -> dict[str, Any]:
         "template": template_terms(config),
         "policy": folder_digest(parents["sft"], "model"),
         "traces": file_digest(parents["dataset"], "sft.parquet"),
+        **world_terms(config),
     }
 
 

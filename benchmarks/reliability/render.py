@@ -43,8 +43,8 @@ LIMITS = """## What is not made safe
   work directory, and the next run only stores it.
 - **Two hosts with one object store** exclude each other only when they store; a stage may be made twice. Without conditional
   writes (`If-None-Match`) the later of two manifests wins; each is whole.
-- **The wall clock** decides what `latest` means, which run counts as late, and what `artifacts gc --older-than` and its grace for
-  uploads in progress call old. Locks, limits of time and stall detection use the monotonic clock.
+- **The wall clock** decides what `latest` means, which run counts as late, and what `artifacts gc` (the newest of a stage, leftovers,
+  its grace for uploads in progress) calls old. Locks, limits of time and stall detection use the monotonic clock.
 - **Secrets** are masked in stage output by the *name* of their variable (`*_TOKEN`, `*_KEY`, `*_SECRET`, `*PASSWORD`, `*_PASS`,
   `*_PAT`, `*_CREDENTIALS`, `*_DSN`, `*_WEBHOOK_URL`, ...) and as passwords in URLs. A secret in a variable of another name, or shorter than 6
   characters, is not recognised. Reward functions run with the stage's environment and rights: they are your code, not a sandbox.

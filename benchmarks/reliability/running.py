@@ -192,6 +192,11 @@ class Running:
         """Wait for the end of the run."""
 
         def final() -> bool:
+            if self._own is not None:
+                # A run whose stages are all stored starts no process by which Prefect's run could be told.
+                code = self._own.poll()
+                self.state = {"type": "FAILED" if code else "COMPLETED", "name": f"exit code {code}"}
+                return code is not None
             self.state = state_of(self.lab, self.run_id) or self.state
             return self.state.get("type") in FINAL
 

@@ -104,10 +104,11 @@ def _hub(config: PipelineConfig) -> Finding:
 def _wanted(config: PipelineConfig) -> list[str]:
     """What comes from the hub: the model and data sets that are not local folders."""
     source, data = config.model.source, config.data
+    sets = [one.source for one in config.evaluation.sets]
     model = [] if source == "tiny" or source.startswith("package:") or Path(source).is_dir() else [source]
-    sets = [
+    found = [
         item.dataset
-        for item in (*data.train, *data.sft_sources, *data.eval_sources)
+        for item in (*data.train, *data.sft_sources, *data.eval_sources, *sets)
         if isinstance(item, HubSource) and not Path(item.dataset).is_dir()
     ]
-    return list(dict.fromkeys([*model, *sets]))
+    return list(dict.fromkeys([*model, *found]))

@@ -24,7 +24,6 @@ _MAX_DEPTH = 6
 _INT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:[ ]\d{3})+(?![\d/]|\s*[\\]frac)|\d{1,3}(?:'\d{3})+(?!\d)|\d{1,3}(?:_\d{3})+(?!\d)|\d+)"
 _EURO = r"(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}(?!\d))"
 _DEC = rf"(?:{_EURO}|{_INT}(?:\.\d+(?:[ ]\d{{3}})*|\.(?!\d|\.))?|\.\d+)"
-_PLAIN = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
 _DECIMAL = re.compile(_DEC)
 _EXPONENT = re.compile(r"[eE]([+-]?\d+)(?![\d.])")
 _TEN_POWER = re.compile(

@@ -66,21 +66,6 @@ def convert(model_folder: Path, out_file: Path, outtype: str, name: str = "") ->
     return output
 
 
-def check_convertible(model_folder: Path) -> None:
-    """Dry run before any training: the converter accepts the architecture and the tokenizer (no weights are read).
-
-    Raises:
-        ModelError: it does not, with the cause by name.
-    """
-    check_folder(model_folder)
-    with tempfile.TemporaryDirectory() as scratch:
-        vocab = Path(scratch) / "vocab.gguf"
-        arguments = ["--outfile", str(vocab), "--outtype", "f16", "--vocab-only"]
-        output = _run_converter(model_folder, arguments, model_folder)
-        if not vocab.is_file():
-            raise failure(model_folder, output)
-
-
 def quantize(source: Path, out_file: Path, quantization: str, threads: int = 0) -> None:
     """Quantize a 16-bit GGUF file through `llama_model_quantize`, all at once or not at all.
 

@@ -186,7 +186,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What was tried, dropped and refilled in the whole run, for the manifest.
 
     Returns:
-        groups_tried, groups_used, groups_live (used ones with spread), groups_dropped (tried and replaced, or refills that were dead
+        groups_tried, groups_used, groups_live (used ones that were live), groups_dropped (tried and replaced, or refills that were dead
         themselves), groups_refilled, extra_rollouts (completions beyond the first draws), and `groups_by_kind`.
     """
     refills = [row for row in rows if row["round"] > 0]

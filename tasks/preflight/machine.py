@@ -18,7 +18,7 @@ TIGHT = 0.8
 """Above this share of what is there a need is a warning."""
 
 IMPOSSIBLE = 2.0
-"""The estimated part is an upper end: only a need of twice what is there is taken for impossible by itself."""
+"""Part of the need is estimated: only a need of twice what is there is taken for impossible by itself."""
 
 
 @dataclass(frozen=True)

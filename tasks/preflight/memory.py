@@ -29,7 +29,7 @@ from typing import Any
 
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.training import Optimization
-from tasks.grpo.arithmetic import LOGITS_CHUNK
+from tasks.grpo.arithmetic import LOGITS_CHUNK, checkpoints_kept
 
 LOGIT_BYTES = 12
 SFT_CHUNK = 256
@@ -38,8 +38,6 @@ UNSLOTH_KEEPS = 5 / 6
 LIBRARIES = 1_000_000_000
 """Python, torch and transformers on the host; the CUDA context and its work space on a GPU."""
 MAX_CONTEXT = 2**20
-CHECKPOINTS = 3
-"""Two are kept, and a third exists while it is written."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,9 @@ def disk_plan(config: PipelineConfig, shape: ModelShape, export_bytes: int) -> d
     """Bytes that a whole run writes below `run.home`: two merged 16-bit models with adapters, the checkpoints of the
     larger training stage (removed once it is stored), and the GGUF files."""
     adapters = sum(4 * _trained(s, shape) for s in (config.sft, config.grpo) if s.method == "lora")
-    checkpoints = max(CHECKPOINTS * _trained(s, shape) * (4 + _optimizer_bytes(s)) for s in (config.sft, config.grpo))
+    # Those that are kept, and one that exists while it is written.
+    kept = ((config.sft, config.sft.save_total_limit), (config.grpo, checkpoints_kept(config.grpo)))
+    checkpoints = max((number + 1) * _trained(s, shape) * (4 + _optimizer_bytes(s)) for s, number in kept)
     parts = {
         "models": 2 * 2 * shape.parameters,
         "adapters": adapters,

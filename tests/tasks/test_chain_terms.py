@@ -277,11 +277,12 @@ def test_what_a_further_sft_round_depends_on(base: PipelineConfig, parents: dict
         terms(number=2),
         terms(steps=31),
         terms(load_config("tiny", overrides=["sft.learning_rate=2e-3"])),
+        terms(load_config("tiny", overrides=["parallel.processes=2"])),
         terms(sft=altered(parents["sft"], "model/model.safetensors")),
         terms(dataset=altered(parents["dataset"], "sft.parquet")),
         all_terms(SFT, base, parents),
     ]
-    assert len({str(item) for item in [first, *others]}) == 7
+    assert len({str(item) for item in [first, *others]}) == 8
 
 
 def test_the_sampler_does_not_matter_to_a_greedy_evaluation(reruns: Any) -> None:

@@ -76,6 +76,11 @@ def test_hub_needed_offline_unreachable_and_there(look: Any, monkeypatch: pytest
     hub = "data.eval=[{kind: hub, dataset: openai/gsm8k}]"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert look(hub)["hub"].evidence == "offline by choice (HF_HUB_OFFLINE); openai/gsm8k must be in the local cache"
+    also = "evaluation.sets=[{name: math, source: {kind: hub, dataset: HuggingFaceH4/MATH-500}}]"
+    assert (
+        look(also)["hub"].evidence
+        == "offline by choice (HF_HUB_OFFLINE); HuggingFaceH4/MATH-500 must be in the local cache"
+    )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     gone = look(hub)["hub"]

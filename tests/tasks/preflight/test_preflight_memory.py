@@ -206,17 +206,20 @@ def test_the_host_beside_a_gpu_reads_and_saves_the_weights() -> None:
 
 
 def test_disk() -> None:
-    # Two models of 2 bytes a weight; three checkpoints of weights and two moments, 12 bytes a weight.
+    # Two models of 2 bytes a weight; GRPO keeps four checkpoints (three to choose from), and a fifth is being
+    # written: weights and two moments, 12 bytes a weight.
     assert disk_plan(config(), SHAPE, 7) == {
         "models": 40_000_000,
         "adapters": 0,
-        "checkpoints": 360_000_000,
+        "checkpoints": 600_000_000,
         "export": 7,
-        "total": 400_000_007,
+        "total": 640_000_007,
     }
     lora = ["sft.method=lora", "grpo.method=lora", "sft.lora.r=1", "grpo.lora.r=2"]
     plan = disk_plan(config(*lora, "sft.lora.target_modules=[q_proj]", "grpo.lora.target_modules=[q_proj]"), SHAPE, 0)
-    assert plan["adapters"] == 4 * 400 + 4 * 800 and plan["checkpoints"] == 3 * 12 * 800
+    assert plan["adapters"] == 4 * 400 + 4 * 800 and plan["checkpoints"] == 5 * 12 * 800
+    without = disk_plan(config("grpo.checkpoint_choice.enabled=false", "sft.save_total_limit=3"), SHAPE, 0)
+    assert without["checkpoints"] == 4 * 12 * 10_000_000
 
 
 def test_cache() -> None:
