@@ -173,7 +173,7 @@ def artifacts_ls(
             table.add_row(m.stage, m.fingerprint[:16], finished, size, str(len(m.files)), f"{m.duration_s:.0f}")
         out.print(table)
         if not found:
-            err.print(f"nothing is stored in {escape(opened_store.url)}; --store names another place", soft_wrap=True)
+            say_empty(opened_store.url)
 
 
 @artifacts_app.command("show")
@@ -200,8 +200,14 @@ def artifacts_verify(reference: Annotated[str | None, typer.Argument()] = None, 
             out.print(f"{mark} {manifest.stage}/{manifest.fingerprint[:16]}")
             for problem in problems:
                 out.print(f"   {escape(problem)}", soft_wrap=True)
+        if not chosen:
+            say_empty(opened_store.url)
         if damaged:
             raise typer.Exit(13)
+
+
+def say_empty(url: str) -> None:
+    err.print(f"nothing is stored in {escape(url)}; --store names another place", soft_wrap=True)
 
 
 @artifacts_app.command("gc")
@@ -214,7 +220,9 @@ def artifacts_gc(
     ] = False,
     leftover_days: Annotated[
         float,
-        typer.Option(min=0.1, help="Work directories and SwanLab experiments idle for this many days go as well."),
+        typer.Option(
+            min=0.1, max=36_500, help="Work directories and SwanLab experiments idle for this many days go as well."
+        ),
     ] = 14.0,
     home: Annotated[
         Path, typer.Option(help="run.home of the runs, for the store's default and what lies beside it.")
@@ -226,6 +234,8 @@ def artifacts_gc(
         from tasks.leftovers import clear
 
         opened_store = opened(store, str(home))
+        if next(iter(opened_store.list()), None) is None:
+            say_empty(opened_store.url)
         removed = opened_store.gc(keep_last=keep_last, dry_run=not delete)
         verb = "deleted" if delete else "would delete"
         for item in removed:

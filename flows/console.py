@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
-out = Console()
-err = Console(stderr=True)
+# No emoji: `module:x:` in a message would become one.
+out = Console(emoji=False)
+err = Console(stderr=True, emoji=False)
 
 Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile; `grpo-pipeline config profiles` lists them.")]
 Sets = Annotated[

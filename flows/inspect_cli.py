@@ -53,18 +53,22 @@ def grade(
                 file, contract=config.contract, response_column=response_column, gold_column=gold_column, rewards=score
             )
             kinds: Counter[str] = Counter()
-            totals: dict[str, float] = defaultdict(float)
+            scored: dict[str, list[float]] = defaultdict(list)
             for row in rows:
                 kinds[row["kind"]] += 1
                 for name, value in row["rewards"].items():
-                    totals[name] += value or 0.0
+                    # A row that a function did not score does not count in its mean, as in training.
+                    scored[name] += [] if value is None else [value]
                 if as_json:
-                    print(json.dumps(row, ensure_ascii=False))
+                    # Half a surrogate pair has no UTF-8; its escape is JSON, too.
+                    print(json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace").decode())
         if not as_json:
-            _print_grades(kinds, totals)
+            _print_grades(kinds, scored)
 
 
-def _print_grades(kinds: Counter[str], totals: dict[str, float]) -> None:
+def _print_grades(kinds: Counter[str], scored: dict[str, list[float]]) -> None:
+    from statistics import fmean
+
     from rich.table import Table
 
     from tasks.statistics import wilson
@@ -77,8 +81,11 @@ def _print_grades(kinds: Counter[str], totals: dict[str, float]) -> None:
     if n:
         low, high = wilson(kinds["right"], n)
         out.print(f"right: {kinds['right']} of {n} = {kinds['right'] / n:.1%} (95 % interval {low:.1%} to {high:.1%})")
-        for name, total in totals.items():
-            out.print(f"mean reward {name}: {total / n:.4g}")
+        for name, values in scored.items():
+            left = f" ({n - len(values)} of {n} rows not scored)" if len(values) < n else ""
+            out.print(
+                f"mean reward {name}: {fmean(values):.4g}{left}" if values else f"mean reward {name}: no row scored"
+            )
 
 
 @reward_app.command("audit")

@@ -31,6 +31,7 @@ SAME_ANSWER_WARN, SAME_ANSWER_FAIL = 0.5, 0.95
 COPIED_WARN, COPIED_FAIL = 0.2, 0.95
 BATCH = 256
 SAME = 1e-6
+LONG = 10**4000
 _CHOICE = re.compile(r"\(?[A-Za-z]\)?")
 
 
@@ -75,8 +76,13 @@ def check_answers(rows: Sequence[Row]) -> list[Finding]:
 def answer_key(gold: str) -> str:
     """Golds with equal keys are the same answer: 1,234 and 1234.0 are."""
     read = read_gold(gold)
-    if read.value is not None and read.value.fraction is not None:
-        return str(read.value.fraction)
+    if read.value is not None and (value := read.value.fraction) is not None:
+        # In base 16 where it is long: Python refuses to write more than 4,300 decimal digits.
+        return (
+            str(value)
+            if abs(value) < LONG and value.denominator < LONG
+            else f"{value.numerator:#x}/{value.denominator:#x}"
+        )
     return " ".join(read.text.casefold().split())
 
 

@@ -17,6 +17,7 @@ from tasks.rewards.build import Rewards
 from tasks.rewards.cases import PROBLEMS, Problem
 
 OWN_PROBLEMS = 2
+LARGEST = 10**15
 
 FATAL = frozenset({"no_exception", "finite", "two_outcomes", "gold_scores_maximum", "right_above_wrong"})
 """Audit checks of the user's own functions without which a run cannot learn, or learns the wrong thing."""
@@ -68,8 +69,14 @@ def _judged(finding: Finding, config: RewardConfig, order_faults: str) -> Findin
 
 
 def own_problems(rows: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Audit problems made from the first rows whose golds are numbers, one of them of four digits or more if any is."""
-    numeric = [(row, value) for row in rows[:2000] if (value := _number(str(row["answer"]))) is not None]
+    """Audit problems made from the first rows whose golds are numbers, one of them of four digits or more if any is.
+
+    Numbers that a float does not hold exactly to the unit are passed over: spelling them otherwise says nothing about a reward.
+    """
+    read = ((row, _number(str(row["answer"]))) for row in rows[:2000])
+    numeric = [
+        (row, value) for row, value in read if value is not None and max(abs(value), value.denominator) < LARGEST
+    ]
     large = [item for item in numeric if abs(item[1]) >= 1000]
     chosen = [*large[:1], *(item for item in numeric if item not in large[:1])][:OWN_PROBLEMS]
     return [own_problem(str(row["question"]), str(row["answer"]), value) for row, value in chosen]

@@ -332,7 +332,15 @@ def test_damage_that_nobody_reads_does_not_matter(chain_store: Store, make_chain
 
 
 def record_run(store: Store, run_id: str, stages: list[dict[str, Any]]) -> None:
-    store.write_record(f"runs/{run_id}.json", {"run_id": run_id, "stages": stages})
+    made = [{"action": "made", **item} for item in stages]
+    record = {
+        "run_id": run_id,
+        "status": "failed",
+        "started_at": "2026-05-01T12:00:00+00:00",
+        "config": {},
+        "stages": made,
+    }
+    store.write_record(f"runs/{run_id}.json", record)
 
 
 def test_resume_from_a_run(chain_store: Store, make_chain: Any) -> None:

@@ -77,6 +77,11 @@ def test_spellings_of_an_integer_are_one_answer(number: int) -> None:
     )
 
 
+def test_spellings_of_a_number_that_python_does_not_write_out_are_one_answer() -> None:
+    digits = "9" * 5000
+    assert data.answer_key(digits) == data.answer_key(f"{digits}.0") != data.answer_key(f"{digits}8")
+
+
 def test_golds_that_stand_in_the_question(make_rows: Rows) -> None:
     told = make_rows(*[str(i) for i in range(100, 130)])
     told = [{**row, "question": f"{row['question']} (answer: {row['answer']})"} for row in told]

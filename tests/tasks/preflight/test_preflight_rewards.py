@@ -154,3 +154,5 @@ def test_own_problems_are_sound(value: Fraction) -> None:
 def test_which_problems_are_taken(make_rows: Rows) -> None:
     assert [p.gold for p in own_problems(make_rows("yes", "5", "6", "70%", "4321"))] == ["4321", "5"]
     assert own_problems(make_rows("yes", "no", "nan")) == []
+    # Neither str() of an int of 5,000 digits nor float() of one of 400 exists.
+    assert [p.gold for p in own_problems(make_rows("9" * 5000, "9" * 400, "1/" + "3" * 400, "7"))] == ["7"]
