@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pipeline_config.training import GRPOSettings
 from tasks.contract.grading import grade
 from tasks.contract.prompts import encode_prompt
-from tasks.errors import ModelError, PipelineError
+from tasks.errors import Interrupted, ModelError
 from tasks.grpo.arithmetic import candidate_steps
 from tasks.grpo.choice import Candidate, decide
 from tasks.process.checkpoints import why_incomplete
@@ -44,7 +44,7 @@ def choose_checkpoint(
     last = _trained_weights(policy)
     try:
         choice = _choose(ctx, policy, tokenizer, settings, last_step, last)
-    except PipelineError:
+    except Interrupted:
         raise
     except Exception as error:  # noqa: BLE001 - hours of training must not be lost to a measurement
         choice = {"chosen": last_step, "last": last_step, "kept_last": True, "candidates": []}

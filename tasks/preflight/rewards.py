@@ -71,11 +71,13 @@ def _judged(finding: Finding, config: RewardConfig, order_faults: str) -> Findin
 def own_problems(rows: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Audit problems made from the first rows whose golds are numbers, one of them of four digits or more if any is.
 
-    Numbers that a float does not hold exactly to the unit are passed over: spelling them otherwise says nothing about a reward.
+    Larger numbers than `LARGEST` are passed over: neither a float nor Python's decimal text holds all of them.
     """
     read = ((row, _number(str(row["answer"]))) for row in rows[:2000])
     numeric = [
-        (row, value) for row, value in read if value is not None and max(abs(value), value.denominator) < LARGEST
+        (row, value)
+        for row, value in read
+        if value is not None and abs(value) < LARGEST and value.denominator < LARGEST
     ]
     large = [item for item in numeric if abs(item[1]) >= 1000]
     chosen = [*large[:1], *(item for item in numeric if item not in large[:1])][:OWN_PROBLEMS]

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from tasks.errors import Interrupted  # noqa: E402
+from tasks.errors import Interrupted, ModelError  # noqa: E402
 from tasks.grpo import checkpoint_choice  # noqa: E402
 from tasks.grpo.choice import Candidate  # noqa: E402
 
@@ -78,18 +78,19 @@ def test_the_chosen_weights_are_saved(run: RunGRPO, monkeypatch: pytest.MonkeyPa
     assert not same_weights(ctx.out / folder, ctx.checkpoints / "checkpoint-3", name)
 
 
+@pytest.mark.parametrize("error", [KeyError("no such weight"), ModelError("a sharded checkpoint")])
 def test_a_failed_measurement_costs_the_choice_and_not_the_training(
-    run: RunGRPO, monkeypatch: pytest.MonkeyPatch
+    run: RunGRPO, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def damaged(policy: Any, checkpoint: Path) -> None:
         for parameter in policy.parameters():
             parameter.data.zero_()
-        raise KeyError("no such weight")
+        raise error
 
     monkeypatch.setattr(checkpoint_choice, "load_weights", damaged)
     ctx, result = run("damaged")
     choice = result.metrics["checkpoint_choice"]
-    assert choice["kept_last"] and "measuring failed with KeyError" in choice["reason"]
+    assert choice["kept_last"] and f"measuring failed with {type(error).__name__}" in choice["reason"]
     assert same_weights(ctx.out / "model", ctx.checkpoints / "checkpoint-3", "model.safetensors")
 
 
