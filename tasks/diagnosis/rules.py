@@ -74,7 +74,7 @@ def _has_nan(row: dict[str, float | None]) -> bool:
 
 def kl_explosion(run: Run) -> Finding:
     """KL above 0.5 and 8 times its start, and grown fourfold within a quarter of the run or with the reward falling; or, while it
-    triples and the reward falls, above 0.3.
+    triples and the reward falls, above 0.3; or, with the reward crashed, above 0.1.
 
     Healthy KL grows all the time (tenfold over 200 steps is usual, since it starts at 0), so growth alone says nothing;
     0.5 nats a token is far from any reference, and an explosion multiplies where learning adds. While the reward rises, only 5 nats are one.
@@ -87,7 +87,7 @@ def kl_explosion(run: Run) -> Finding:
     base = min(kl.values[:3])
     growth = kl.recent / max(kl.smooth[-1 - min(len(kl) - 1, max(5, len(kl) // 4))], 1e-9)
     fell, rose = reward_fell(run), reward_rose(run)
-    limit = max(0.3 if fell and growth >= 3 else 0.5, 8 * base)
+    limit = max(0.1 if crashed(run) else 0.3 if fell and growth >= 3 else 0.5, 8 * base)
     if kl.recent > limit:
         if fell or (growth >= 4 and not rose) or kl.recent > max(5.0, limit):
             row, step = kl.onset(lambda value: value > base + 0.4 * (limit - base))

@@ -140,7 +140,8 @@ class Canary:
         """Compare now.
 
         Returns:
-            `canary/gap` between the two, and `canary/moved`: how far the trainer is from the first look.
+            `canary/gap` between the two, and `canary/moved`, `canary/engine_moved`: how far trainer and engine are from the first look. An
+            engine with 16-bit weights moves less while the updates are smaller than half a step of that type.
 
         Raises:
             RunStopped: as `stale_rollout_weights`.
@@ -156,7 +157,7 @@ class Canary:
                 step,
                 f"the trainer has moved by {moved:.3g} nats a token since the first look, the engine by {engine_moved:.3g}",
             )
-        return {"canary/gap": gap, "canary/moved": moved}
+        return {"canary/gap": gap, "canary/moved": moved, "canary/engine_moved": engine_moved}
 
 
 def stale(step: int, how: str) -> RunStopped:

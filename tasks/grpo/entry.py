@@ -41,7 +41,7 @@ from tasks.training.memory import memory_record, start_measuring
 from tasks.training.merge import probes_of_rollouts, remarks
 from tasks.training.resume import train_from
 from tasks.training.saving import save_merged, storage_dtype
-from tasks.training.unsloth import in_use, load_with_adapter
+from tasks.training.unsloth import give_pad_a_token_of_its_own, in_use, load_with_adapter
 from tasks.training.world import AgreeOnStop, check_strategy, whole_model
 
 
@@ -103,6 +103,8 @@ def run(ctx: StageContext) -> StageResult:
     with_unsloth = in_use()
     start = ctx.inputs["sft"] / "model"
     tokenizer = load_tokenizer(start, config)
+    if with_unsloth:
+        give_pad_a_token_of_its_own(tokenizer)
     set_aside = {name for step in steps for name in step.set_aside}
     table = pq.read_table(ctx.inputs.get("selection", ctx.inputs["dataset"]) / "train.parquet").to_pylist()
     rows = [row for row in table if str(row["id"]) not in set_aside]
@@ -184,6 +186,7 @@ def run(ctx: StageContext) -> StageResult:
             return StageResult()  # rank 0 saves and reports
         choice = choose_checkpoint(ctx, policy, tokenizer, settings, trainer.state.global_step)
         probes = probes_of_rollouts(rollouts, tokenizer, config)
+        tokenizer.padding_side = "left"  # unsloth turns it
         sizes = save_merged(policy, tokenizer, Path(ctx.out), dtype, start if with_unsloth else None, probes)
     except (RuntimeError, NonFinite) as error:
         if ctx.rank:

@@ -30,6 +30,7 @@ from tasks.errors import ConfigError
 from tasks.grpo.chunked import ChunkedTrainer
 from tasks.grpo.ledger import Group, KnownPrompts, append_groups, group_of, read_groups, shares
 from tasks.grpo.one_pass import OnePassTrainer
+from tasks.grpo.weight_sync import leave_base_alone
 from tasks.training.unsloth import in_use
 
 Grader = Callable[[dict[str, Any]], list[Grade]]
@@ -74,7 +75,10 @@ class LedgerTrainer(Base):  # type: ignore[misc]
     ) -> None:
         super().__init__(*args, **kwargs)
         self.grader, self.groups_file, self.rule, self.max_refills = grader, groups_file, rule, max_refills
+        if self.use_vllm and not in_use():
+            leave_base_alone(self.vllm_generation)
         self.resumed_at = 0
+        self._in_training = True
         self._ready: Draw | None = None
         self._known: KnownPrompts | None = None
         self._ids: list[str] = []
@@ -102,13 +106,15 @@ class LedgerTrainer(Base):  # type: ignore[misc]
             return self._ready.rewards
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         # On several processes the rewards are gathered and the rows are not: then no ledger is kept.
-        if self.model.training and self.max_refills == 0 and len(rewards) == len(inputs):
+        if self._in_training and self.max_refills == 0 and len(rewards) == len(inputs):
             groups = self._groups(inputs, completions, completion_ids_list, rewards)
             self._log(shares(groups))
             self._record((0, group, True) for group in groups)
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Any:
+        # Unsloth puts the model into training mode before the rewards are computed, in an evaluation, too.
+        self._in_training = self.model.training
         if not self.model.training or self.max_refills == 0:
             return super()._generate_and_score_completions(inputs)
         first = self._draw(inputs)

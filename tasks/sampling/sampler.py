@@ -19,6 +19,15 @@ from tasks.process.gpu import visible_gpus
 from tasks.sampling.choice import engine_pays, rows_that_fit
 from tasks.training.loading import compute_dtype, device_of, load_model
 
+NEUTRAL = {
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+}
+"""Said, because what is left unsaid comes from the model's own generation_config.json (Qwen2.5 has a repetition penalty there), of which
+GRPO's rollouts and vLLM know nothing."""
 CPU_ROWS = 64
 """Completions sampled at once on a CPU, by a model that is being trained, and where the free memory of a GPU is not known, unless
 `evaluation.batch_size` says otherwise."""
@@ -135,6 +144,7 @@ class Sampler:
             do_sample=not greedy,
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
+            **NEUTRAL,
             **(
                 {}
                 if greedy

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline_config.pipeline import PipelineConfig
 from pipeline_config.training import Optimization
+from tasks.errors import ConfigError
 
 BACKEND_VARIABLE = "GRPO_PIPELINE_BACKEND"
 MOST_SEQUENCES = 512
@@ -35,6 +36,27 @@ def sequences_at_once(completions: int) -> int:
     """How many sequences the engine decodes at once: all completions of a batch, as TRL asks of its own engine."""
     wanted = min(completions, MOST_SEQUENCES)
     return wanted + 1 if wanted == ITS_DEFAULT else wanted
+
+
+def give_pad_a_token_of_its_own(tokenizer: Any) -> None:
+    """Unsloth's GRPO finds padding by its id: with EOS as padding the end of an answer would never be trained, nor the ends of turns scored.
+
+    Raises:
+        ConfigError: the tokenizer has no other special token.
+    """
+    taken = {tokenizer.eos_token, tokenizer.bos_token}
+    if tokenizer.pad_token not in taken:
+        return
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    free = [token for token in special if token not in taken and token not in str(tokenizer.chat_template)]
+    if not free:
+        raise ConfigError(
+            f"the tokenizer pads with {tokenizer.pad_token!r}, which also ends answers, and has no other special token; unsloth "
+            "would train no ends of answers",
+            where="run.backend",
+            fix="set run.backend=trl, or add a padding token to the tokenizer",
+        )
+    tokenizer.pad_token = max(free, key=lambda token: ("pad" in token, "endoftext" in token))
 
 
 def load_with_adapter(folder: Path, config: PipelineConfig, settings: Optimization, seed: int, rollouts: int) -> Any:

@@ -287,6 +287,16 @@ def test_kl_explodes() -> None:
     assert found.verdict == "kl_explosion" and 26 <= (found.onset_step or 0) <= 34
 
 
+def test_a_reward_that_crashed_with_some_kl_has_run_away() -> None:
+    """As a learning rate that is too high, but with a KL term, looks: from 0.62 to 0.29 within ten steps, KL 0.2 to 0.5 since."""
+    kl = [0.0, 0.0, 0.02, 0.1, 0.06, 0.31, 0.56, 0.27, 0.46, 0.57, 0.26, 0.24, 0.37]
+    reward = [0.49, 0.67, 0.62, 0.48, 0.59, 0.28, 0.3, 0.41, 0.24, 0.31, 0.4, 0.28, 0.3]
+    wrecked = healthy(13, kl=lambda i: kl[i], reward=lambda i: reward[i], reward_std=lambda i: 0.37 if i < 5 else 0.25)
+    assert diagnose_rows(wrecked).verdict == "kl_explosion"
+    learning = healthy(13, kl=lambda i: kl[i], reward=lambda i: reward[0] + 0.02 * i)
+    assert diagnose_rows(learning).verdict == "healthy"
+
+
 def test_kl_that_grows_tenfold_while_learning_is_healthy() -> None:
     found = kl_explosion(Run(healthy(100, kl=lambda i: 0.004 + 0.0004 * i)))
     assert found.status == "ok"

@@ -50,11 +50,12 @@ def test_the_mean_gap() -> None:
 def test_an_engine_that_follows_is_let_go_on() -> None:
     ours, theirs = Fixed(-1.0), Fixed(-1.01)
     canary = Canary(ours, theirs, PROBES, limit=0.1)
-    assert canary.look(1) == {"canary/gap": pytest.approx(0.01), "canary/moved": 0.0}
+    assert canary.look(1) == {"canary/gap": pytest.approx(0.01), "canary/moved": 0.0, "canary/engine_moved": 0.0}
     for step in range(2, 20):
         ours.value -= 0.05
         theirs.value -= 0.05
-        assert canary.look(step)["canary/moved"] == pytest.approx(0.05 * (step - 1))
+        found = canary.look(step)
+        assert found["canary/moved"] == found["canary/engine_moved"] == pytest.approx(0.05 * (step - 1))
 
 
 def test_a_gap_above_the_limit() -> None:
