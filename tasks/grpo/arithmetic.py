@@ -44,5 +44,10 @@ def checkpoints_kept(settings: GRPOSettings) -> int:
 
 
 def plain_head(config: Any) -> bool:
-    """Whether logits can be computed outside the model, from its transformers configuration; no for code from a hub."""
-    return config.model_type in PLAIN_HEADS and not getattr(config, "auto_map", None)
+    """Whether logits can be computed outside the model and rows moved within a batch, from its transformers configuration.
+
+    No for code from a hub, and for rotary embeddings that choose their factors by the longest row of a batch.
+    """
+    rope = str(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None))
+    by_length = "longrope" in rope or "dynamic" in rope
+    return config.model_type in PLAIN_HEADS and not by_length and not getattr(config, "auto_map", None)

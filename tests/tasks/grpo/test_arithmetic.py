@@ -13,8 +13,23 @@ from hypothesis import strategies as st
 
 from pipeline_config.training import GRPOSettings
 from tasks.grpo import rollouts
-from tasks.grpo.arithmetic import aligned_save_steps, steps_per_window
+from tasks.grpo.arithmetic import aligned_save_steps, plain_head, steps_per_window
 from tasks.grpo.rollouts import KEPT_PER_CALL, logging_rollouts, text_of
+
+
+@pytest.mark.parametrize(
+    ("more", "plain"),
+    [
+        ({}, True),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, True),
+        ({"rope_parameters": {"rope_type": "longrope", "long_factor": [1.0]}}, False),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, False),
+        ({"model_type": "gemma2"}, False),
+        ({"auto_map": {"AutoModelForCausalLM": "modeling.Own"}}, False),
+    ],
+)
+def test_models_whose_logits_are_the_head_of_their_states(more: dict[str, object], plain: bool) -> None:
+    assert plain_head(SimpleNamespace(**{"model_type": "phi3", **more})) is plain
 
 
 @pytest.mark.parametrize(
