@@ -79,7 +79,7 @@ def models_promote(
     sets: Sets = None,
     files: Files = None,
     name: Annotated[
-        str | None, typer.Option(help="The model's name; default promotion.name, else the base model's.")
+        str | None, typer.Option(help="The model's name; default promotion.name, else the one of the run that made it.")
     ] = None,
     store: StoreUrl = None,
     evaluate: Annotated[
@@ -93,7 +93,7 @@ def models_promote(
         config = configured(profile, files, sets)
         from tasks.promote import promote
         from tasks.promote.evaluation import evaluator
-        from tasks.promote.versions import model_name
+        from tasks.promote.versions import export_of, model_name, name_of_export
         from tasks.stage import Settings
         from tasks.storage import store_of
 
@@ -103,7 +103,7 @@ def models_promote(
             opened_store,
             ref,
             config.promotion,
-            name or model_name(config),
+            name or config.promotion.name or name_of_export(export_of(opened_store, ref)[0]) or model_name(config),
             evaluate=evaluator(settings) if evaluate else None,
             by_hand=by_hand,
         )

@@ -13,8 +13,11 @@ from benchmarks.reliability.overhead import STAGE as MADE
 from benchmarks.reliability.results import Results
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+CHINESE = Path(__file__).with_name("page_zh.md")
 
 HEAD = """# Reliability
+
+[中文](#中文)
 
 What happens to a run when something breaks. Every line was really done, on the `tiny` profile with few steps, a real Prefect
 server and a process worker where one is named, up to four trials side by side on a machine with 2 CPU cores that others were using
@@ -45,8 +48,8 @@ LIMITS = """## What is not made safe
   writes (`If-None-Match`) the later of two manifests wins; each is whole.
 - **The wall clock** decides what `latest` means, which run counts as late, and what `artifacts gc` (the newest of a stage, leftovers,
   its grace for uploads in progress) calls old. Locks, limits of time and stall detection use the monotonic clock.
-- **Secrets** are masked in stage output by the *name* of their variable (`*_TOKEN`, `*_KEY`, `*_SECRET`, `*PASSWORD`, `*_PASS`,
-  `*_PAT`, `*_CREDENTIALS`, `*_DSN`, `*_WEBHOOK_URL`, ...) and as passwords in URLs. A secret in a variable of another name, or shorter than 6
+- **Secrets** are masked in stage output by the *name* of their variable (`*TOKEN`, `*KEY`, `*SECRET`, `*PASSWORD`, `*_PASS`,
+  `*_PAT`, `*CREDENTIALS`, `*_DSN`, `*WEBHOOK_URL`, ...) and as passwords in URLs. A secret in a variable of another name, or shorter than 6
   characters, is not recognised. Reward functions run with the stage's environment and rights: they are your code, not a sandbox.
 - **Deployment parameters** are stored by Prefect before we see them: a URL with a password in it is refused by the run, but the server has
   it by then.
@@ -79,7 +82,7 @@ def write_page(results: Results) -> Path:
         parts.append(SECTIONS.get(area, faults_table)(done))
         if failed:
             parts.append(f"{failed} more trials could not be carried out (see `error` in the JSON).\n")
-    PAGE.write_text("\n".join([*parts, LIMITS]), encoding="utf-8")
+    PAGE.write_text("\n".join([*parts, LIMITS, CHINESE.read_text(encoding="utf-8")]), encoding="utf-8")
     return PAGE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
+from typing import Any
 
 from artifacts.manifest import Manifest, Parent
 from artifacts.registry import Version
@@ -15,8 +16,19 @@ from tasks.storage import RUN_ID, find_run
 
 def model_name(config: PipelineConfig) -> str:
     """Name in the registry: `promotion.name`, else the base model's (`Qwen/Qwen3-0.6B` -> `qwen3-0.6b`)."""
-    base = PurePath(config.model.source.removeprefix("package:")).name.lower()
-    return config.promotion.name or re.sub(r"[^a-z0-9._-]+", "-", base).strip("-._")[:64] or "model"
+    return config.promotion.name or _of_source(config.model.source)
+
+
+def name_of_export(export: Manifest) -> str:
+    """As `model_name`, of the configuration that the export was made with; empty when its manifest does not hold it."""
+    made: Any = export.config
+    source = made.get("model", {}).get("source")
+    return str(made.get("promotion", {}).get("name") or (_of_source(source) if isinstance(source, str) else ""))
+
+
+def _of_source(source: str) -> str:
+    base = PurePath(source.removeprefix("package:")).name.lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", base).strip("-._")[:64] or "model"
 
 
 def export_of(store: Store, ref: str) -> tuple[Manifest, str | None]:
