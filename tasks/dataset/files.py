@@ -10,8 +10,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
+from tasks.dataset.columns import Wanted, cells_of, paths_of
 from tasks.errors import DataError, PipelineError, Retryable
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -21,25 +22,26 @@ _CHECK = "check the path or URL, and that it can be read from this machine"
 
 
 class UnreadableRow(Exception):
-    """A row that is not JSON or does not fit the header; the rows after it can still be read."""
+    """A row that cannot be read, such as one that is not JSON; the rows after it can. `column` is where, if it is known."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason, self.message = reason, message
+    def __init__(self, reason: str, message: str, column: str = "") -> None:
+        self.reason, self.message, self.column = reason, message, column
         super().__init__(message)
 
 
-def rows_of_file(url: str, file_format: str, needed: list[str]) -> Iterator[tuple[int, Any]]:
+def rows_of_file(url: str, file_format: str, wanted: Wanted) -> Iterator[tuple[int, Any]]:
     """(1-based row number, row or UnreadableRow) for every row of a file.
 
-    Row numbers are line numbers in JSONL (blank lines count), and rows after the header in CSV.
+    Row numbers are line numbers in JSONL (blank lines count), and rows after the header in CSV. Of Parquet only the wanted
+    columns are read.
 
     Raises:
-        DataError: the file is missing, unreadable, not of its format, or lacks a needed column altogether.
+        DataError: the file is missing, unreadable, not of its format, has a column twice, or lacks one that is needed.
     """
     kind, compression = file_kind(url, file_format)
     readers = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
     with _opened(url, compression) as file:
-        yield from readers[kind](file, shown(url), needed, compression)
+        yield from readers[kind](file, shown(url), wanted, compression)
 
 
 def file_kind(url: str, file_format: str = "auto") -> tuple[str, str | None]:
@@ -125,30 +127,37 @@ def _lines(file: IO[bytes], place: str) -> Iterator[tuple[int, str]]:
         yield number, text
 
 
-def _jsonl(file: IO[bytes], place: str, needed: list[str], compression: str | None) -> Iterator[tuple[int, Any]]:
+def _jsonl(file: IO[bytes], place: str, wanted: Wanted, compression: str | None) -> Iterator[tuple[int, Any]]:
     for number, line in _lines(file, place):
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, json.loads(line, object_pairs_hook=_object)
+        except UnreadableRow as fault:
+            yield number, fault
         except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python converts
             reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
             column = f" (character {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
             yield number, UnreadableRow("not_json", f"not JSON: {reason}{column}")
 
 
-def _csv(file: IO[bytes], place: str, needed: list[str], compression: str | None) -> Iterator[tuple[int, Any]]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise UnreadableRow("repeated_key", "the key occurs twice in one object", twice)
+    return found
+
+
+def _csv(file: IO[bytes], place: str, wanted: Wanted, compression: str | None) -> Iterator[tuple[int, Any]]:
     limit = csv.field_size_limit(MAX_LINE_BYTES)
     try:
         reader = csv.reader((text for _, text in _lines(file, place)), strict=True)
         header = next(reader, None)
         if header is None:
             return
-        _need(needed, header, f"{place}, header")
-        if len(set(header)) != len(header):
-            raise DataError(
-                f"a column name occurs twice: {', '.join(header)}", where=f"{place}, header", fix="rename one"
-            )
+        wanted.present(header, f"{place}, header")
         number = 0
         for fields in reader:
             if not fields:
@@ -167,7 +176,7 @@ def _csv(file: IO[bytes], place: str, needed: list[str], compression: str | None
         csv.field_size_limit(limit)
 
 
-def _parquet(file: IO[bytes], place: str, needed: list[str], compression: str | None) -> Iterator[tuple[int, Any]]:
+def _parquet(file: IO[bytes], place: str, wanted: Wanted, compression: str | None) -> Iterator[tuple[int, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -178,28 +187,23 @@ def _parquet(file: IO[bytes], place: str, needed: list[str], compression: str | 
         try:
             table = pq.ParquetFile(unpacked if compression else file)
             names = table.schema_arrow.names
-            _need(needed, names, f"{place}, schema")
+            leaves = [table.metadata.schema.column(i).path for i in range(table.metadata.num_columns)]
+            paths = paths_of(wanted.present(names, f"{place}, schema"), names, leaves)
             number = 0
-            for batch in table.iter_batches(batch_size=256):
-                for row in batch.to_pylist():
+            for batch in table.iter_batches(batch_size=256, columns=paths):
+                for row in _rows_of_batch(batch):
                     number += 1
                     yield number, row
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(f"not a readable Parquet file: {error}", where=place, fix="write the file again") from error
 
 
-def _need(needed: list[str], names: list[str], where: str) -> None:
-    missing = [name for name in needed if name not in names and name.split(".")[0] not in names]
-    if missing:
-        raise_missing(missing, names, where)
-
-
-def raise_missing(missing: list[str], names: list[str], where: str) -> NoReturn:
-    """Say which columns a table lacks and which it has."""
-    raise DataError(
-        f"the column {missing[0]!r} is missing"
-        if len(missing) == 1
-        else f"the columns {', '.join(missing)} are missing",
-        where=where,
-        fix=f"the table has: {', '.join(map(str, names))[:500] or 'no columns'}; set `columns` or `layout` to fit",
-    )
+def _rows_of_batch(batch: Any) -> Iterator[Any]:
+    names = batch.schema.names
+    for cells in zip(*map(cells_of, batch.columns), strict=True):
+        row = dict(zip(names, cells, strict=True))
+        unread = next((name for name, value in row.items() if isinstance(value, Exception)), None)
+        if unread is None:
+            yield row
+        else:
+            yield UnreadableRow("unreadable_value", f"the value cannot be read: {row[unread]}", unread)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from pipeline_config.sources import Columns, FileSource, HubSource, Layout, columns_of, layout_of
+from tasks.dataset.columns import Wanted
 from tasks.dataset.problem import Problem
 
 Row = Mapping[str, Any]
@@ -31,19 +33,19 @@ class BadRow(Exception):
         super().__init__(message)
 
 
-def needed_columns(source: FileSource | HubSource) -> list[str]:
-    """Top-level columns that must be there whatever the row."""
+def wanted_columns(source: FileSource | HubSource) -> Wanted:
+    """Every column that the rule of the source looks at."""
     layout = layout_of(source)
     if layout == "columns":
         columns = columns_of(source)
         names = [columns.question, columns.answer] + ([columns.working] if columns.working else [])
-        return list(dict.fromkeys(names))
+        return Wanted(tuple(dict.fromkeys(names)))
     return {
-        "gsm8k": ["question", "answer"],
-        "math": ["problem", "answer"],
-        "aime": ["answer"],
-        "openmath": ["problem", "expected_answer"],
-        "dapo": ["prompt"],
+        "gsm8k": Wanted(("question", "answer")),
+        "math": Wanted(("problem", "answer"), optional=("solution",)),
+        "aime": Wanted(("answer",), one_of=("problem", "question")),
+        "openmath": Wanted(("problem", "expected_answer"), optional=("generated_solution",)),
+        "dapo": Wanted(("prompt",), one_of=("solution", "reward_model.ground_truth")),
     }[layout]
 
 
@@ -174,12 +176,14 @@ def question_of(row: Row, column: str) -> str:
 
 
 def gold_of(row: Row, column: str) -> str:
-    """The gold answer: text, a whole number or a finite decimal (36.0 is 36)."""
+    """The gold answer: text, a whole number, a finite float (36.0 is 36) or a decimal (digit for digit)."""
     value = cell(row, column)
     if value is None or (isinstance(value, str) and not value.strip()):
         raise BadRow("no_gold", "no gold: the answer is empty", column)
     if isinstance(value, str):
         return value.strip()
+    if isinstance(value, Decimal) and value.is_finite():
+        return format(value, "f")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRow("wrong_type", f"should be text or a number and is {_name(value)}", column)
     if isinstance(value, float):

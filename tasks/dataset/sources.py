@@ -8,8 +8,9 @@ from typing import Any
 
 from pipeline_config.sources import AnySource, FileSource, HubSource, layout_of
 from tasks.contract.answers import parse_answer
-from tasks.dataset.files import UnreadableRow, raise_missing, rows_of_file, shown
-from tasks.dataset.layouts import BadRow, needed_columns, rule_for, to_problem
+from tasks.dataset.columns import shortest
+from tasks.dataset.files import UnreadableRow, rows_of_file, shown
+from tasks.dataset.layouts import BadRow, rule_for, to_problem, wanted_columns
 from tasks.dataset.problem import Problem
 from tasks.errors import DataError, PipelineError
 
@@ -34,7 +35,7 @@ def problems(source: FileSource | HubSource, counts: Counter[str]) -> Iterator[P
     """
     place = shown(source.url) if isinstance(source, FileSource) else _hub_place(source)
     rows = (
-        rows_of_file(source.url, source.format, needed_columns(source))
+        rows_of_file(source.url, source.format, wanted_columns(source))
         if isinstance(source, FileSource)
         else rows_of_hub(source)
     )
@@ -44,7 +45,7 @@ def problems(source: FileSource | HubSource, counts: Counter[str]) -> Iterator[P
         counts["read"] += 1
         try:
             if isinstance(row, UnreadableRow):
-                raise BadRow(row.reason, row.message)
+                raise BadRow(row.reason, row.message, row.column)
             problem = to_problem(rule, row, kind, f"row {number}")
         except BadRow as fault:
             refuse(source, fault, f"{place}, row {number}", counts)
@@ -90,15 +91,23 @@ def rows_of_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
     """(1-based row number, row) of a hub data set, or of a local folder that `datasets` can load."""
     place = _hub_place(source)
     table = load(source)
-    names = list(table.column_names)
-    missing = [n for n in needed_columns(source) if n not in names and n.split(".")[0] not in names]
-    if missing:
-        raise_missing(missing, names, place)
+    asked = wanted_columns(source).present(list(table.column_names), place)
+    names = list(dict.fromkeys(n if n in table.column_names else n.split(".")[0] for n in asked))
+    table = table.select_columns(names)
+    changes = {field.name: shortest(field.type) for field in table.features.arrow_schema}
     number = 0
-    for batch in table.iter(batch_size=_BATCH):
-        for i in range(len(batch[names[0]])):
-            number += 1
-            yield number, {name: batch[name][i] for name in names}
+    try:
+        for batch in table.iter(batch_size=_BATCH):
+            for cells in zip(*(batch[name] for name in names), strict=True):
+                number += 1
+                row = dict(zip(names, cells, strict=True))
+                yield number, {name: change(row[name]) if (change := changes[name]) else row[name] for name in names}
+    except (ValueError, OverflowError) as error:
+        raise DataError(
+            f"a value cannot be read: {error}",
+            where=f"{place}, rows {number + 1} to {number + _BATCH}",
+            fix=f"correct the columns {', '.join(names)} there, or read others (`columns`)",
+        ) from error
 
 
 def load(source: HubSource) -> Any:

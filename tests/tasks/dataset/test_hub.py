@@ -162,3 +162,14 @@ def test_a_bad_row_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not `#### N`") as error:
         read(HubSource(dataset=path, layout="gsm8k"))
     assert error.value.where == f"{path}, split train, row 2, column 'answer'"
+
+
+def test_narrow_floats_keep_their_text_and_other_columns_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    answers, far = pa.array([0.1, 2.4], pa.float32()), pa.array([2**60, 0], pa.timestamp("us"))
+    pq.write_table(pa.table({"question": ["p", "q"], "answer": answers, "at": far}), tmp_path / "set" / "train.parquet")
+    source = HubSource(dataset=str(tmp_path / "set"), columns=Columns())
+    assert [p.gold for p in read(source)[0]] == ["0.1", "2.4"]
+    with pytest.raises(DataError, match="a value cannot be read") as error:
+        read(HubSource(dataset=str(tmp_path / "set"), columns=Columns(working="at")))
+    assert "rows 1 to 1000" in error.value.where

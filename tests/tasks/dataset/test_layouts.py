@@ -16,12 +16,12 @@ from tasks.dataset.layouts import (
     columns_row,
     dapo_row,
     gsm8k_row,
-    needed_columns,
     openmath_row,
     rule_for,
     strip_dapo,
     strip_think,
     to_problem,
+    wanted_columns,
 )
 
 HEAD = (
@@ -236,15 +236,15 @@ def test_any_row_is_a_problem_or_a_bad_row(row: object, layout: Any) -> None:
 
 def test_rules_and_needed_columns_of_the_known_sets() -> None:
     expected = {
-        "openai/gsm8k": (["question", "answer"], GSM8K, "2,125"),
-        "unsloth/OpenMathReasoning-mini": (["problem", "expected_answer"], OPENMATH, "4"),
-        "open-r1/DAPO-Math-17k-Processed": (["prompt"], DAPO_PROCESSED, "68"),
-        "BytedTsinghua-SIA/DAPO-Math-17k": (["prompt"], DAPO_ORIGINAL, "68"),
-        "HuggingFaceH4/MATH-500": (["problem", "answer", "solution"], MATH500, "\\frac{15}{28}"),
+        "openai/gsm8k": (("question", "answer"), GSM8K, "2,125"),
+        "unsloth/OpenMathReasoning-mini": (("problem", "expected_answer"), OPENMATH, "4"),
+        "open-r1/DAPO-Math-17k-Processed": (("prompt",), DAPO_PROCESSED, "68"),
+        "BytedTsinghua-SIA/DAPO-Math-17k": (("prompt",), DAPO_ORIGINAL, "68"),
+        "HuggingFaceH4/MATH-500": (("problem", "answer", "solution"), MATH500, "\\frac{15}{28}"),
     }
     for name, (columns, row, gold) in expected.items():
         source = HubSource(dataset=name)
-        assert needed_columns(source) == columns
+        assert wanted_columns(source).needed == columns
         assert rule_for(source)(json.loads(json.dumps(row)))[1] == gold
 
 
