@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from pipeline_config.base import without_secrets
+from pipeline_config.messages import describe
 from pipeline_config.pipeline import PipelineConfig
 from tasks.errors import ConfigError
 
@@ -23,7 +23,8 @@ class _PlainLoader(yaml.SafeLoader):
     """Safe YAML without aliases (one can blow a small file up to gigabytes), repeated keys, and YAML 1.1's surprises.
 
     `on`, `off`, `yes`, `no` and dates stay text, as in YAML 1.2: `run.tracking: off` is a word, and a field that wants
-    a boolean takes it as one.
+    a boolean takes it as one. A number is written in decimal digits: 010 is neither 8 nor 007 the number 7, and 1:30 and
+    0x1F are text. A field that wants a number reads the text 010 as 10 and refuses the other two.
     """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -41,13 +42,25 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-_BOOL, _DATE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
+_CORE = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": ("[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+_TAG = "tag:yaml.org,2002:"
+_OURS = {_TAG + name for name in (*_CORE, "timestamp", "value")}
 _PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag not in (_BOOL, _DATE)]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _OURS]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_PlainLoader.add_implicit_resolver(_BOOL, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
-_YAML_FAULTS = (yaml.YAMLError, RecursionError, ValueError)
+for _name, (_pattern, _first) in _CORE.items():
+    _PlainLoader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
+_PlainLoader.add_constructor(_TAG + "int", lambda loader, node: int(str(node.value)))
+# A tag that does not fit its text (!!bool maybe) fails in PyYAML as whatever its reading of the text runs into.
+_YAML_FAULTS = (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError)
 
 
 def profiles() -> dict[str, str]:
@@ -94,12 +107,13 @@ def read_profile(name: str) -> dict[str, Any]:
 
 def read_config_file(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML (or JSON) file of the user's."""
-    path = Path(path)
     try:
+        path = Path(path).expanduser()
         with path.open("rb") as file:
             raw = file.read(MAX_YAML_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path), fix="check --config") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL byte in the path, and the home of an unknown user
+        message = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read: {message}", where=str(path), fix="check --config") from error
     if len(raw) > MAX_YAML_BYTES:
         raise ConfigError("is larger than 1 MiB", where=str(path), fix="a configuration is a few hundred lines at most")
     try:
@@ -167,72 +181,10 @@ def validate(data: Mapping[str, Any]) -> PipelineConfig:
     try:
         return PipelineConfig.model_validate(data)
     except ValidationError as error:
-        lines = _describe(error.errors(include_url=False))
+        lines = describe(error.errors(include_url=False))
         count = f"{len(lines)} settings are" if len(lines) > 1 else "a setting is"
         raise ConfigError(
             f"{count} not valid:\n    " + "\n    ".join(lines),
             where="configuration",
             fix="`grpo-pipeline config schema` lists every key with its bounds",
         ) from error
-
-
-def _describe(faults: Sequence[Any]) -> list[str]:
-    """One line per key."""
-    found: dict[str, list[str]] = {}
-    for fault in faults:
-        loc = fault["loc"]
-        # pydantic counts valid items only, so a list whose one item is wrong is also "too short" to it.
-        inner = any(len(other["loc"]) > len(loc) and other["loc"][: len(loc)] == loc for other in faults)
-        if not (fault["type"] == "too_short" and inner):
-            path, message = _message(fault)
-            found.setdefault(path, []).append(message)
-    return [(f"{path}: " if path else "") + ", or: ".join(messages) for path, messages in found.items()]
-
-
-def _message(fault: Any) -> tuple[str, str]:
-    """(dotted path, what is wrong there)."""
-    if fault["type"] == "extra_forbidden":
-        *parents, key = fault["loc"]
-        place, models = _place(parents)
-        dotted = f"{place}." if place else ""
-        known = sorted({name for model in models for name in model.model_fields})
-        close = difflib.get_close_matches(str(key), known, n=1)
-        hint = f"did you mean {dotted}{close[0]}?" if close else f"known here: {', '.join(known)}"
-        return f"{dotted}{key}", f"there is no such key; {hint}"
-    path, _ = _place(fault["loc"])
-    value, message = fault.get("input"), fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "model_type":
-        message = "is a section: give it keys, or leave it out"
-    shown = "" if isinstance(value, Mapping) else f" (got {without_secrets(repr(value))[:80]})"
-    return path, message + shown
-
-
-def _place(loc: Sequence[str | int]) -> tuple[str, list[type[BaseModel]]]:
-    """A path as the user would write it (`data.train[0].url`), and the sections that lie there.
-
-    pydantic also names the member of a union that it tried: that narrows the sections down and is not shown.
-    """
-    path = ""
-    sections: list[type[BaseModel]] = [PipelineConfig]
-    for part in loc:
-        if isinstance(part, int):
-            path += f"[{part}]"
-            continue
-        fields = [model.model_fields[part] for model in sections if part in model.model_fields]
-        if fields:
-            path += f".{part}" if path else part
-            sections = [model for field in fields for model in _models_in(field.annotation)]
-        else:
-            sections = [model for model in sections if part in _tags(model)] or sections
-    return path, sections
-
-
-def _tags(model: type[BaseModel]) -> list[Any]:
-    """Values by which a union recognises this member."""
-    return [model.model_fields[name].default for name in ("kind", "problem") if name in model.model_fields]
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for argument in getattr(annotation, "__args__", ()) for model in _models_in(argument)]

@@ -73,6 +73,8 @@ def test_an_unknown_profile_is_named_with_the_nearest() -> None:
             "data.train=[{kind: file, url: a, columns: {questoin: q, working: w}}]",
             "data.train[0].columns.questoin: there is no such key; did you mean data.train[0].columns.question?",
         ),
+        ("run={lora.r: 8}", "run.lora.r: there is no such key; known here: "),
+        ("grpo={lora.r: 8}", "grpo.lora.r: there is no such key; nest it: lora: {r: 8}, or --set grpo.lora.r=8"),
         ("run.zzz=1", "run.zzz: there is no such key; known here: backend, device, "),
     ],
 )
@@ -80,6 +82,13 @@ def test_a_misspelt_key_is_named_at_any_depth(override: str, line: str) -> None:
     text = refused(override)
     assert line in text
     assert "a setting is not valid" in text
+
+
+def test_a_dotted_key_at_the_top_is_told_how_to_nest() -> None:
+    line = "grpo.beta: there is no such key; nest it: grpo: {beta: 0.1}, or --set grpo.beta=0.1"
+    assert line in refused(**{"grpo.beta": 0.1})
+    assert "nest it: model: {source: https://***@host}" in refused(**{"model.source": "https://CANARY@host"})
+    assert "nest it: data: {train: ...}" in refused(**{"data.train": [{"kind": "file"}]})
 
 
 def test_a_suggestion_comes_from_the_same_kind_of_source() -> None:
@@ -110,9 +119,28 @@ def test_all_faults_are_listed_at_once() -> None:
         ("run.device=tpu", "run.device: Input should be 'auto', 'cpu' or 'cuda' (got 'tpu')"),
         (
             "sft.lora.target_modules=[1]",
-            "a setting is not valid:\n    sft.lora.target_modules[0]: Input should be a valid",
+            "a setting is not valid:\n    sft.lora.target_modules[0]: should be text, and YAML reads it as a "
+            "number: put it in quotes (got 1)",
         ),
         ("sft=", "sft: is a section: give it keys, or leave it out"),
+        ("data.train=[x]", "data.train[0]: is a section: give it keys (got 'x')"),
+        ("data.train={kind: file}", "data.train: should be a list of sources, each with its kind: [{kind: file, url: "),
+        ("data.train=[{url: a}]", "data.train[0].kind: is missing; give one of generated, file, hub"),
+        (
+            "data.train=[{kind: generated}]",
+            "data.train[0].problem: is missing; give one of sum, arithmetic, word, legs",
+        ),
+        (
+            "evaluation.sets=[{name: a, source: {}}]",
+            "evaluation.sets[0].source.kind: is missing; give one of generated,",
+        ),
+        ("sft.lora.target_modules=a", "sft.lora.target_modules: should be a list: [one, another] (got 'a')"),
+        ("contract.system_prompt=a: b", "should be text, and YAML reads it as a section: put it in quotes"),
+        ("contract.system_prompt=[a]", "should be text, and YAML reads it as a list: put it in quotes (got ['a'])"),
+        ("model.revision=1.10", "model.revision: should be text, and YAML reads it as a number: put it in quotes"),
+        ("grpo.max_steps=1:30", "write decimal digits, such as 90 (got '1:30')"),
+        ("grpo.max_steps=0x1F", "write decimal digits, such as 90 (got '0x1F')"),
+        ("grpo.beta=0:0.5", "write decimal digits, such as 90 (got '0:0.5')"),
         ("seed=-1", "seed: Input should be greater than or equal to 0"),
         ("data.train=[]", "data: train needs at least one source"),
         ("contract.answer_end=<SOLUTION>", "contract: the tags '<SOLUTION>' and '<SOLUTION>' contain one another"),
@@ -286,6 +314,18 @@ def test_a_dumped_configuration_loads_to_itself(tmp_path: Path) -> None:
         ("run.tracking=no", ["run", "tracking"], "no"),
         ("model.revision=2024-01-01", ["model", "revision"], "2024-01-01"),
         ("model.revision=7e12345", ["model", "revision"], "7e12345"),
+        ("grpo.max_steps=010", ["grpo", "max_steps"], "010"),
+        ("data.window=007", ["data", "window"], "007"),
+        ("run.threads=1:30", ["run", "threads"], "1:30"),
+        ("run.threads=0x1F", ["run", "threads"], "0x1F"),
+        ("run.threads=0o17", ["run", "threads"], "0o17"),
+        ("run.threads=1_000", ["run", "threads"], "1_000"),
+        ("grpo.beta=1:30.5", ["grpo", "beta"], "1:30.5"),
+        ("run.threads=!!int 010", ["run", "threads"], 10),
+        ("run.threads=[0, -5, +7]", ["run", "threads"], [0, -5, 7]),
+        ("grpo.beta=[0.5, .5, 1., -1.5e-3]", ["grpo", "beta"], [0.5, 0.5, 1.0, -1.5e-3]),
+        ("contract.system_prompt=true story", ["contract", "system_prompt"], "true story"),
+        ("contract.system_prompt==", ["contract", "system_prompt"], "="),
         ("model.source='12'", ["model", "source"], "12"),
         (
             "sft.lora.target_modules=[q_proj, [a, {b: 1}]]",
@@ -304,7 +344,10 @@ def test_overrides_of_another_form(text: str) -> None:
         parse_override(text)
 
 
-@pytest.mark.parametrize("value", ["[1, 2", "*x", "{a: 1, a: 2}", "[" * 3000, "@x", "9" * 5000, "a\x00b"])
+@pytest.mark.parametrize(
+    "value",
+    ["[1, 2", "*x", "{a: 1, a: 2}", "[" * 3000, "@x", "9" * 5000, "!!bool x", "!!int x", "!!timestamp x", "a\x00b"],
+)
 def test_overrides_whose_value_is_not_yaml(value: str) -> None:
     with pytest.raises(ConfigError, match=r"the value of grpo\.beta is not valid YAML"):
         parse_override(f"grpo.beta={value}")
@@ -335,6 +378,8 @@ def test_numbers_and_switches_as_people_write_them() -> None:
     )
     assert (config.grpo.learning_rate, config.grpo.min_p, config.grpo.max_steps) == (1e-5, 0.01, 1000)
     assert (config.sft.gradient_checkpointing, config.data.deduplicate) == (True, False)
+    assert load_config("tiny", overrides=["grpo.max_steps=010"]).grpo.max_steps == 10
+    assert load_config("tiny", overrides=["data.window=007"]).data.window == "007"
     assert (config.vllm.enabled, config.run.tracking, config.grpo.watchdog) == ("on", "off", "off")
 
 
