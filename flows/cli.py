@@ -233,6 +233,7 @@ def artifacts_gc(
     with user_errors():
         from tasks.leftovers import clear
 
+        home = home.expanduser()
         opened_store = opened(store, str(home))
         if next(iter(opened_store.list()), None) is None:
             say_empty(opened_store.url)

@@ -47,7 +47,8 @@ def located(reference: str, home: Path | None, config: Any) -> tuple[dict[str, A
     from artifacts.store import open_store
     from tasks.storage import find_run, store_of
 
-    path = Path(reference)
+    path = Path(reference).expanduser()
+    home = home and home.expanduser()
     places = [(path, "latest"), (path.parent, path.name)] if len(path.parts) > 1 or path.is_dir() else []
     for folder, name in places:
         if (folder / "store").is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated
 
@@ -42,5 +43,19 @@ def _no_secret(url: str) -> str:
     return url
 
 
-SecretFreeUrl = Annotated[str, AfterValidator(_no_secret)]
-"""A path or URL without credentials in it."""
+def _no_tilde(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("holds a NUL byte, which no path can have")
+    full = os.path.expanduser(path)
+    if full.startswith("~"):
+        raise ValueError(
+            "begins with ~, and that home folder is not known; write the path in full, or ./~ for a file named so"
+        )
+    return full
+
+
+LocalPath = Annotated[str, AfterValidator(_no_tilde)]
+"""A local path, or a name that stands where one can; `~` becomes the home folder."""
+
+SecretFreeUrl = Annotated[str, AfterValidator(_no_secret), AfterValidator(_no_tilde)]
+"""A path or URL without credentials in it; `~` becomes the home folder."""

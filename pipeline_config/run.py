@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline_config.base import SecretFreeUrl, Section
+from pipeline_config.base import LocalPath, SecretFreeUrl, Section
 
 
 class RunConfig(Section):
     """Where artifacts go, which back end trains, and how long a stage may take."""
 
-    home: str = Field("grpo-runs", min_length=1, max_length=1024)
+    home: LocalPath = Field("grpo-runs", min_length=1, max_length=1024)
     """Local folder for work directories, locks, reports and, unless `store` says otherwise, the artifact store."""
     store: SecretFreeUrl | None = Field(None, max_length=1024)
     """Artifact store: a folder or any fsspec URL such as `s3://bucket/prefix`. Unset means `<home>/store`."""

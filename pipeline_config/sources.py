@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline_config.base import SecretFreeUrl, Section
+from pipeline_config.base import LocalPath, SecretFreeUrl, Section
 
 Operation = Literal["+", "-", "*", "/"]
 Layout = Literal["columns", "gsm8k", "math", "aime", "openmath", "dapo"]
@@ -180,7 +180,7 @@ class HubSource(_Table):
 
     kind: Literal["hub"] = "hub"
     """A hub data set."""
-    dataset: str = Field(min_length=1, max_length=4096)
+    dataset: LocalPath = Field(min_length=1, max_length=4096)
     """Name, such as `openai/gsm8k`, or a local folder."""
     revision: str | None = Field(default=None, min_length=1, max_length=200)
     """Commit, tag or branch. Give a commit to make a run repeatable."""

@@ -191,6 +191,28 @@ def test_a_url_without_a_secret_is_taken(url: str) -> None:
     assert load_config("tiny", overrides=[f"run.store='{url}'"]).run.store == url
 
 
+PLACES = ("run.home", "run.store", "model.source", "model.chat_template")
+
+
+def placed(key: str, path: str) -> dict[str, Any]:
+    """The section that gives a path to one of the keys that take one."""
+    section, _, name = key.partition(".")
+    if section == "data":
+        kind = "file" if name == "url" else "hub"
+        return {"data": {"train": [{"kind": kind, name: path, "columns": {"working": "w"}}]}}
+    return {section: {name: path}}
+
+
+@pytest.mark.parametrize("key", [*PLACES, "data.url", "data.dataset"])
+def test_a_path_may_begin_at_home_and_holds_no_nul(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    section, _, name = key.partition(".")
+    found = getattr(load_config("tiny", sections=placed(key, "~/runs")), section)
+    assert getattr(found.train[0] if section == "data" else found, name) == "/home/ann/runs"
+    assert "holds a NUL byte" in refused(**placed(key, "a\0b"))
+    assert "begins with ~, and that home folder is not known" in refused(**placed(key, "~nobody-of-that-name/a"))
+
+
 def test_a_batch_of_broken_groups_names_the_nearest_legal_sizes() -> None:
     # 10 x 1 in groups of 8: multiples of 8 around 10 are 8 and 16; 10 x 4 = 40 = 5 x 8; divisors of 10 near 8: 10, 5.
     text = refused(
@@ -283,6 +305,14 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         read_config_file(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="Is a directory"):
         read_config_file(tmp_path)
+    with pytest.raises(ConfigError, match="null byte"):
+        read_config_file("a\0b")
+
+
+def test_a_file_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path, "seed: 5")
+    assert read_config_file("~/my.yaml") == {"seed": 5}
 
 
 def test_an_empty_file_changes_nothing_and_json_is_yaml(tmp_path: Path) -> None:
