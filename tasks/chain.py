@@ -60,13 +60,13 @@ SFT = Stage(
     (*TRAINING, "unsloth"),
     backend=lambda config: backend_of(config, config.sft),
 )
-GATE = Stage("format_gate", "format_gate", 2, ("sft", "dataset"), gate_terms, SAMPLING)
-PASS_RATES = Stage("pass_rates", "pass_rates", 1, ("sft", "dataset"), pass_rates_terms, SAMPLING)
+GATE = Stage("format_gate", "format_gate", 3, ("sft", "dataset"), gate_terms, SAMPLING)
+PASS_RATES = Stage("pass_rates", "pass_rates", 2, ("sft", "dataset"), pass_rates_terms, SAMPLING)
 SELECTION = Stage("selection", "selection", 1, ("pass_rates", "dataset"), selection_terms, computes=False)
 GRPO = Stage(
     "grpo",
     "grpo",
-    1,
+    2,
     ("sft", "dataset"),
     grpo_terms,
     (*TRAINING, "unsloth", "vllm"),
@@ -75,7 +75,7 @@ GRPO = Stage(
 
 
 def _evaluation(name: str, model: str) -> Stage:
-    return Stage(name, "evaluate", 3, (model, "evaluation_sets"), evaluate_terms, SAMPLING, earlier=earlier_results)
+    return Stage(name, "evaluate", 4, (model, "evaluation_sets"), evaluate_terms, SAMPLING, earlier=earlier_results)
 
 
 EVALUATE_BASE = _evaluation("evaluate_base", "model")
