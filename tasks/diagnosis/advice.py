@@ -20,7 +20,8 @@ ADVICE: dict[str, Advice] = {
     "healthy": Advice("No failure found", "Nothing to do.", ""),
     "late_nan": Advice(
         "Values are not finite",
-        "Go back to the last checkpoint before the onset; train in bf16, not fp16; look at grad_norm just before it.",
+        "Go back to the last checkpoint before the onset; train in bf16, not fp16; look at grad_norm just before it. "
+        "Where only the reward is not finite, call each reward function on a few completions.",
         "learning_rate: halve it (and max_grad_norm at most 1)",
     ),
     "kl_explosion": Advice(

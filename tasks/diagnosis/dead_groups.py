@@ -1,7 +1,8 @@
 """Why groups have no spread: no answer found, all wrong, all right, or copies of each other.
 
 A group whose rewards are all equal gives no gradient. Four causes look alike in `frac_reward_zero_std`; the shares of outcomes tell them
-apart, and where the functions declare nothing, what can be said without them is said.
+apart, and where the functions declare nothing, what can be said without them is said. Where that metric is not logged, a `reward_std` of 0
+says the same, and with neither a mean reward that stays the same to the last bit.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from tasks.diagnosis.outcomes import OutcomeShares, graded_shares, outcome_shares
-from tasks.diagnosis.series import MIN_ROWS, Run
+from tasks.diagnosis.outcomes import OutcomeShares, Shares, graded_shares, outcome_shares
+from tasks.diagnosis.series import FLAT_ROWS, MIN_ROWS, Run, all_equal
 
 Cause = Literal["extraction_failed", "all_wrong", "all_correct", "mixed", "none", "unknown"]
 
@@ -25,13 +26,15 @@ NO_ANSWER = 0.92
 
 @dataclass(frozen=True)
 class DeadGroups:
-    """`share`, `early_share`: groups without spread, last ten rows and early ones (None: not logged); `sure`: share less one standard error."""
+    """`share`, `early_share`: groups without spread, last ten rows and early ones (None: the log does not tell); `sure`: share less one
+    standard error; `key`: the metric they were read from."""
 
     cause: Cause
     share: float | None
     early_share: float | None
     sure: float | None
     shares: OutcomeShares
+    key: str = "frac_reward_zero_std"
     blind: bool = False
     """The reward does not tell completions apart that an independent grader does."""
 
@@ -45,17 +48,50 @@ def dead_groups(run: Run) -> DeadGroups:
 
 
 def _dead_groups(run: Run) -> DeadGroups:
-    zero = run.series("frac_reward_zero_std")
     paid, graded = outcome_shares(run), graded_shares(run)
-    dead = early = sure = None
-    if zero.enough:
-        last = zero.values[-10:]
-        dead, early = fmean(last), fmean(zero.values[:5])
-        sure = dead - stdev(last) / len(last) ** 0.5
+    if not run.series("reward").enough:
+        return DeadGroups("unknown", None, None, None, graded or paid)
+    key, dead, early, sure = _without_spread(run)
     if graded is not None and _blind(run, dead, paid, graded):
-        return DeadGroups("extraction_failed", dead, early, sure, paid, blind=True)
+        return DeadGroups("extraction_failed", dead, early, sure, paid, key, blind=True)
     shares = graded or paid
-    return DeadGroups(_cause(run, dead, shares), dead, early, sure, shares)
+    if graded is None and key != "frac_reward_zero_std" and run.one_value and _between(paid.recent):
+        # One value for all, and none of those that the functions are said to pay: they tell nothing apart.
+        unknown = Shares(None, None, "one value that no function is declared to pay")
+        return DeadGroups("extraction_failed", dead, early, sure, OutcomeShares(unknown, unknown), key)
+    return DeadGroups(_cause(run, dead, shares), dead, early, sure, shares, key)
+
+
+def _without_spread(run: Run) -> tuple[str, float | None, float | None, float | None]:
+    """(metric, share of groups without spread now, at the start, now less one standard error).
+
+    Of `reward_std` only rows of 0 tell the share (all groups); they are counted where they are the most of the last ten.
+    """
+    zero, std, reward = run.series("frac_reward_zero_std"), run.series("reward_std"), run.series("reward")
+    key, values = "frac_reward_zero_std", zero.values
+    if not zero.enough and std.enough:
+        key, values = "reward_std", tuple(float(value == 0) for value in std.values)
+        if fmean(values[-10:]) < DEAD:
+            return key, None, None, None
+    elif not zero.enough:
+        if not run.one_value:
+            return key, None, None, None
+        key, values = "reward", tuple(float(value == reward.recent) for value in reward.values)
+    last = values[-10:]
+    dead = fmean(last)
+    return key, dead, fmean(values[:5]), dead - stdev(last) / len(last) ** 0.5
+
+
+def unjudged_constant(run: Run) -> bool:
+    """Has the reward been one value all the time, in too few rows to say so without a measure of spread?"""
+    reward = run.series("reward")
+    spread = run.series("reward_std").enough or run.series("frac_reward_zero_std").enough
+    return not spread and reward.enough and len(reward) < FLAT_ROWS and all_equal(reward.values)
+
+
+def _between(shares: Shares) -> bool:
+    """Do the shares say that some are right and some are not?"""
+    return shares.correct is not None and 0.05 < shares.correct < 0.9 and (shares.no_match or 0.0) < NO_ANSWER
 
 
 def _blind(run: Run, dead: float | None, paid: OutcomeShares, graded: OutcomeShares) -> bool:
@@ -65,8 +101,7 @@ def _blind(run: Run, dead: float | None, paid: OutcomeShares, graded: OutcomeSha
         return False
     if paid.recent.no_match is not None and paid.recent.no_match >= NO_ANSWER:
         return (graded.recent.no_match or 0.0) < 0.5
-    std, reward = run.series("reward_std"), run.series("reward")
-    if std.enough and std.recent == 0 and max(reward.values[-MIN_ROWS:]) == min(reward.values[-MIN_ROWS:]):
+    if run.one_value:
         return True
     end, share = _end(run)
     return dead is not None and dead >= DEAD and end == "low" and share <= 0.04
@@ -98,18 +133,21 @@ def _cause(run: Run, dead: float | None, shares: OutcomeShares) -> Cause:
 def _undeclared(run: Run) -> Cause:
     """Without declared outcomes: which end of its range is the reward stuck at?
 
-    A constant reward shows no end: held-out accuracy decides, else its sign (functions that all pay something have found an answer).
+    A constant reward shows no end: held-out accuracy decides, else its sign (functions that all pay something have found an answer). So
+    does one that is constant now and was there from the start, with a few rows that differ in between.
     """
     reward = run.series("reward")
     accuracy = run.accuracy.values[-1] if len(run.accuracy) else None
-    if max(reward.values) == min(reward.values):
+    steady = len(reward) >= FLAT_ROWS and reward.early == reward.recent and all_equal(reward.values[-FLAT_ROWS:])
+    if steady or all_equal(reward.values):
         means = [
             run.series(f"rewards/{name}/mean").recent
             for name in run.functions
             if len(run.series(f"rewards/{name}/mean"))
         ]
         pays = reward.recent > 0 and all(mean > 0 for mean in means)
-        return "all_correct" if pays and (accuracy is None or accuracy >= 0.8) else _low(run, strictly=True)
+        never_a_hit = max(reward.values) == reward.recent
+        return "all_correct" if pays and (accuracy is None or accuracy >= 0.8) else _low(run, strictly=never_a_hit)
     last = reward.values[-MIN_ROWS:]
     if max(last) == min(last) < reward.early:
         return _low(run, strictly=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks.diagnosis.advice import ADVICE
 from tasks.diagnosis.completions import Sample, copies, sampled, telling
+from tasks.diagnosis.dead_groups import unjudged_constant
 from tasks.diagnosis.findings import Finding
 from tasks.diagnosis.formats import read_groups
 from tasks.diagnosis.ranking import rank
@@ -18,7 +19,7 @@ from tasks.diagnosis.render import render_html, render_text
 from tasks.diagnosis.rows import Row
 from tasks.diagnosis.rules import RULES
 from tasks.diagnosis.run_info import RunInfo
-from tasks.diagnosis.series import MIN_ROWS, Run
+from tasks.diagnosis.series import FLAT_ROWS, MIN_ROWS, Run
 from tasks.errors import DataError
 from tasks.grpo.remedies import suggestions
 
@@ -42,7 +43,7 @@ class Diagnosis:
 
     Attributes:
         verdict: `healthy` or one of `findings.VERDICTS`.
-        conclusive: False when the log has too few rows to say anything (the verdict is then `healthy`).
+        conclusive: False when the log has too few rows with a reward to say anything (the verdict is then `healthy`).
         headline: the cause in one sentence, with its numbers.
         title: the verdict in plain words.
         onset_step: since when (a row number when the log has no steps, see `steps_known`). from_start: from the first rows on?
@@ -166,9 +167,10 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
             curve=_curve(run, head),
             **common,
         )
-    if count < MIN_ROWS:
-        headline = f"{count} logged row{'s' if count != 1 else ''}: too few to judge, {MIN_ROWS} are needed"
-        return Diagnosis("healthy", headline, "Too early to tell", False, curve=_curve(run, None), **common)
+    unjudged = _too_little(run)
+    if unjudged:
+        title = "Too early to tell" if count < MIN_ROWS else "Too little to tell"
+        return Diagnosis("healthy", unjudged, title, False, curve=_curve(run, None), **common)
     return Diagnosis(
         "healthy",
         _healthy_headline(run),
@@ -179,10 +181,23 @@ def diagnose_rows(rows: Sequence[Row], info: RunInfo | None = None) -> Diagnosis
     )
 
 
+def _too_little(run: Run) -> str:
+    """What a run without findings lacks to be called healthy; empty when it can be."""
+    count, reward = len(run.train), run.series("reward")
+    if count < MIN_ROWS:
+        return f"{count} logged row{'s' if count != 1 else ''}: too few to judge, {MIN_ROWS} are needed"
+    if not reward.enough:
+        return f"{len(reward)} of {count} rows have a value of the reward: too few to judge, {MIN_ROWS} are needed"
+    if unjudged_constant(run):
+        return (
+            f"the reward is {reward.recent:.3g} in all {len(reward)} rows and neither reward_std nor frac_reward_zero_std is logged: "
+            f"too few to judge, {FLAT_ROWS} such rows are a dead run"
+        )
+    return ""
+
+
 def _healthy_headline(run: Run) -> str:
     reward = run.series("reward")
-    if not reward.enough:
-        return "no failure found"
     change = run.reward_change()
     moved = "rose" if change > 0 else "fell" if change < 0 else "is about where it was"
     values = f": {reward.early:.3g} to {reward.recent:.3g}"

@@ -79,7 +79,7 @@ def _one_outcome(run: Run, name: str) -> Finding:
     dead = dead_groups(run)
     early, now = dead.shares.early.correct, dead.shares.recent.correct
     if dead.share is None and now is None:
-        return missing(name, "neither frac_reward_zero_std nor what the reward functions pay is known")
+        return missing(name, "neither frac_reward_zero_std nor reward_std nor what the reward functions pay is known")
     evidence = {"reward_recent": reward.recent}
     evidence |= {} if dead.share is None else {"zero_std_groups": dead.share}
     evidence |= {} if now is None else {"right_recent": now}
@@ -165,9 +165,7 @@ def starving(run: Run) -> Finding:
         return missing("dead_groups", few or "neither frac_reward_zero_std nor groups/live is logged")
     if dead.cause == "mixed" and dead.share is not None:
         head = f"{dead.share:.0%} of the groups have no spread and teach nothing"
-        return Finding(
-            "dead_groups", "note", head, curve="frac_reward_zero_std", evidence={"zero_std_groups": dead.share}
-        )
+        return Finding("dead_groups", "note", head, curve=dead.key, evidence={"zero_std_groups": dead.share})
     if dead.cause in ("mixed", "none") and share is not None and share >= DEAD:
         head = f"{share:.0%} of the groups teach nothing about being right"
         return Finding("dead_groups", "note", head, curve=key, evidence={"dead_groups": share})

@@ -127,6 +127,8 @@ def _two_moments(run: Run, rows: range, function: str, n: float, w: float, c: fl
         mean, std = run.train[i].get(f"rewards/{function}/mean"), run.train[i].get(f"rewards/{function}/std")
         if std is None and len(run.functions) == 1:
             std = run.train[i].get("reward_std")
+        if std is None and run.one_value and run.train[i].get("reward") == run.series("reward").recent:
+            std = 0.0
         if mean is not None and math.isfinite(mean):
             points.append((mean, std if std is not None and math.isfinite(std) else None))
     if not points:

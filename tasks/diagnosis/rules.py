@@ -29,27 +29,28 @@ def non_finite(run: Run) -> Finding:
     single overflowing steps by design, elsewhere the optimizer has already used the gradient.
     """
     train = run.train
-    if not train or not any(key in row for row in train for key in _CORE[:2] + _CORE[3:]):
-        return missing("late_nan", "no grad_norm, loss, kl or entropy is logged")
     always = {key for key in _CORE if len(run.series(key)) >= max(3, 0.5 * run_length_before_gap(run, key))}
     bad = [[key for key in _CORE if _is_bad(row, key, key in always)] for row in train]
     tail = 0
     while tail < len(bad) and bad[-1 - tail]:
         tail += 1
     odd = sum(bool(keys) for keys in bad)
+    if not odd and not any(key in row for row in train for key in _CORE if key != "reward"):
+        return missing("late_nan", "no grad_norm, loss, kl or entropy is logged")
     enough = 1 if run.info.fp16 is False else 2
     if tail >= 3 or (tail and len(bad[-1]) >= enough and _has_nan(train[-1])):
         row = len(bad) - tail
-        names = ", ".join(sorted({key for keys in bad[row:] for key in keys}))
+        names = {key for keys in bad[row:] for key in keys}
+        lost = "the weights are lost from there on" if names != {"reward"} else "a reward function returned no number"
         return Finding(
             "late_nan",
             "failed",
-            f"{names} not finite since {'step' if run.steps_known else 'row'} {train[row]['step']}: the weights are lost from there on",
+            f"{', '.join(sorted(names))} not finite since {'step' if run.steps_known else 'row'} {train[row]['step']}: {lost}",
             row,
             train[row]["step"],
             row == 0,
             {"rows_not_finite": float(tail), "rows": float(len(train))},
-            "grad_norm" if "grad_norm" in train[-1] else "loss",
+            next(key for key in _CORE if key in names),
         )
     if odd:
         head = f"{odd} of {len(train)} rows had a value that is not finite" + ("" if tail else "; the run went on")
@@ -263,21 +264,26 @@ def entropy_collapse(run: Run) -> Finding:
 
 def _copies(run: Run, dead: DeadGroups, evidence: dict[str, float]) -> Finding | None:
     """Groups without spread although the batch has some: copies from the start."""
-    key, correct = "frac_reward_zero_std", dead.shares.recent.correct
-    if dead.share is None or dead.sure is None or dead.early_share is None:
+    key, correct = dead.key, dead.shares.recent.correct
+    if dead.share is None or dead.sure is None or dead.early_share is None or key == "reward":
         return None
+    shares_logged = key == "frac_reward_zero_std"
     start = run.series(key).steps[0]
     cold = run.info.temperature is not None and run.info.temperature <= 0.3
     if cold and min(dead.share, dead.early_share) >= 0.5 and (correct is None or 0.05 <= correct <= 0.95):
         head = f"{dead.share:.0%} of the groups have no spread at temperature {run.info.temperature:g}: completions of one prompt are copies"
-        return Finding("entropy_collapse", "failed", head, 0, start, True, evidence, key, 0.5)
+        return Finding(
+            "entropy_collapse", "failed", head, 0, start, True, evidence, key, 0.5 if shares_logged else None
+        )
     if dead.cause != "mixed":
         return None
     # With 15 to 85 % right, independent completions leave at most 28 % of the groups of 8 without spread if prompts are alike.
     sure = dead.sure >= 0.9 if correct is None else dead.sure >= 0.8 and 0.15 <= correct <= 0.85
     if sure and len(run.series(key)) >= 8 and dead.early_share >= DEAD:
         head = f"{dead.share:.0%} of the groups have no spread although the batch has: completions of one prompt are copies"
-        return Finding("entropy_collapse", "failed", head, 0, start, True, evidence, key, DEAD)
+        return Finding(
+            "entropy_collapse", "failed", head, 0, start, True, evidence, key, DEAD if shares_logged else None
+        )
     return None
 
 

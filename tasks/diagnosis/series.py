@@ -21,6 +21,8 @@ CLIPPED = "completions/clipped_ratio"
 LENGTH = "completions/mean_length"
 MIN_ROWS = 5
 """Fewest training rows that any verdict needs (except a non-finite one)."""
+FLAT_ROWS = 20
+"""Rows with the very same mean reward from which completions are taken to be paid alike: means of rewards with any spread differ."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Series:
 def window(count: int, most: int) -> int:
     """Rows in a window: a fifth, at least 3, at most `most`."""
     return max(1, min(count, max(3, min(most, count // 5))))
+
+
+def all_equal(values: Sequence[float]) -> bool:
+    return max(values) == min(values)
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,19 @@ class Run:
         if found and max(value for _, _, value in found) > 1.5:  # per cent
             found = [(i, step, value / 100) for i, step, value in found]
         return _series(found)
+
+    @cached_property
+    def one_value(self) -> bool:
+        """Do all completions get one and the same reward now: a deviation of 0 and a mean that does not move?
+
+        Where no measure of spread is logged, the mean has to be the same in FLAT_ROWS rows.
+        """
+        std, reward = self.series("reward_std"), self.series("reward")
+        if std.enough:
+            return reward.enough and std.recent == 0 and all_equal(reward.values[-MIN_ROWS:])
+        if self.series("frac_reward_zero_std").enough:
+            return False
+        return len(reward) >= FLAT_ROWS and all_equal(reward.values[-FLAT_ROWS:])
 
     @cached_property
     def reward_scale(self) -> float:

@@ -7,6 +7,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,58 @@ def test_too_few_rows_is_said() -> None:
     assert found.verdict == "healthy" and not found.conclusive and "3 logged rows" in found.headline
     assert "too few" in render_html(found)
     assert diagnose_rows([]).rows == 0
+
+
+def only(count: int, reward: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"step": i + 1, "reward": reward(i) if callable(reward) else reward, **more} for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict"),
+    [
+        (only(200, 0.0), "extraction_failed"),
+        (only(20, -2.5), "extraction_failed"),
+        (only(20, 1.0), "all_correct"),
+        (only(60, 1.0, reward_std=0.0), "all_correct"),
+        (only(60, 0.0, eval_accuracy=0.0), "all_wrong"),
+        (only(100, lambda i: 0.01 * (i in (30, 40))), "all_wrong"),  # a hit now and then
+        (only(100, lambda i: 1 - 0.01 * (i in (30, 40))), "all_correct"),
+        (only(100, lambda i: 0.1 + 0.03 * (i % 3) if i < 60 else 0.0), "extraction_failed"),  # alive at first
+        (only(60, 0.25, **{"rewards/sound/mean": 0.25}), "all_wrong"),  # its value for a wrong answer
+        (only(60, 0.0, **{"rewards/sound/mean": 0.0}), "extraction_failed"),
+        (only(60, 0.5, **{"rewards/accuracy_reward/mean": 0.5}), "extraction_failed"),  # pays neither 0 nor 1
+        (only(60, lambda i: i % 7 / 7, reward_std=0.0), "entropy_collapse"),
+    ],
+)
+def test_a_reward_without_spread_is_a_dead_run_whatever_is_logged_beside_it(log: list[dict], verdict: str) -> None:
+    found = diagnose_rows(log)
+    assert (found.verdict, found.conclusive) == (verdict, True), found.headline
+
+
+def test_a_constant_mean_with_spread_and_a_run_that_became_all_right_are_no_failures() -> None:
+    assert not diagnose_rows(only(60, 0.0, reward_std=1.0)).failed  # for example a normalised reward
+    assert not diagnose_rows(only(100, lambda i: min(1.0, 0.02 * i))).failed
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (only(60, None), "0 of 60 rows have a value of the reward"),
+        (only(60, None, loss=0.1, grad_norm=0.2), "0 of 60 rows have a value of the reward"),
+        (only(60, lambda i: 0.5 if i in (3, 30) else None), "2 of 60 rows have a value of the reward"),
+        (only(19, 0.0), "in all 19 rows and neither reward_std nor frac_reward_zero_std is logged"),
+    ],
+)
+def test_what_was_not_measured_is_not_called_healthy(log: list[dict], said: str) -> None:
+    found = diagnose_rows(log)
+    assert not found.conclusive and found.name == "not judged" and said in found.headline
+
+
+def test_a_reward_that_is_no_number_is_named() -> None:
+    found = diagnose_rows(only(60, math.nan))
+    assert found.verdict == "late_nan" and "a reward function returned no number" in found.headline
+    assert found.curve.key == "reward" and "call each reward function" in found.first_step
+    assert diagnose_rows(only(60, lambda i: 0.1 * i if i < 50 else None)).onset_step == 51
 
 
 def test_an_sft_log_is_refused(tmp_path: Path) -> None:
