@@ -31,14 +31,14 @@ def compare(
         from tasks.report.build import words_of
         from tasks.report.compare import compare_runs
         from tasks.report.compare_page import build_comparison, evidence, headline
+        from tasks.report.page_file import write_page
         from tasks.report.run_files import open_run
 
         runs = [open_run(*located(name, home, lambda: configured(profile, files, sets))) for name in (run_a, run_b)]
         found = compare_runs(*runs)
         chosen = language or runs[0].record["config"].get("run", {}).get("language", "en")
         path = html or _default_path(runs[0].home or Path.cwd(), found)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(build_comparison(found, chosen), encoding="utf-8")
+        write_page(path, build_comparison(found, chosen))
         if as_json:
             out.print_json(json.dumps({**_without_points(found), "page": str(path)}, ensure_ascii=False))
             return

@@ -8,6 +8,7 @@ from typing import Any
 
 from artifacts.store import Store
 from tasks.report.build import build_report
+from tasks.report.page_file import write_page
 
 
 def report_path(home: Path, run_id: str) -> Path:
@@ -20,12 +21,14 @@ def write_report(record: Mapping[str, Any], store: Store, home: Path, language: 
 
     Returns:
         `<home>/reports/<run id>/report.html`; in the other language, `report.<language>.html` beside it.
+
+    Raises:
+        StoreError: it cannot be written there.
     """
     own = record["config"].get("run", {}).get("language", "en")
     language = language or own
     path = report_path(home, str(record["run_id"]))
     if language != own:
         path = path.with_name(f"report.{language}.html")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(build_report(record, store, language, home), encoding="utf-8")
+    write_page(path, build_report(record, store, language, home))
     return path

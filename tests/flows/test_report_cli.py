@@ -115,3 +115,15 @@ def test_compare(tmp_path: Path) -> None:
     assert data["verdict"]["comparable"] is False and 'lang="en"' in chosen.read_text()
     assert call("compare", "latest", "nowhere/latest", "--profile", "tiny").exit_code == 13
     assert 'lang="zh-CN"' in Path(call("compare", "elsewhere", "grpo-runs").stdout.split("\n")[-2].strip()).read_text()
+
+
+def test_a_page_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    run = finished_run(home(tmp_path / "grpo-runs"))
+    file = tmp_path / "file"
+    file.write_text("")
+    for page in (tmp_path, file / "below.html"):
+        result = call("compare", "grpo-runs", "grpo-runs", "--html", str(page))
+        assert result.exit_code == 13 and "error [store]" in result.stderr and "what to do" in result.stderr
+    (tmp_path / "grpo-runs" / "reports" / run["run_id"] / "report.html").mkdir(parents=True)
+    result = call("report", "grpo-runs")
+    assert result.exit_code == 13 and "cannot write the page" in result.stderr and "what to do" in result.stderr
