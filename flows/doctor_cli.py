@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,6 +50,7 @@ def doctor(
     with user_errors():
         from tasks.diagnosis.doctor import diagnose, render_html, render_text
         from tasks.diagnosis.run_info import RunInfo
+        from tasks.report.page_file import write_page
 
         info = _run_info(run_info) if run_info else RunInfo()
         waits = follow
@@ -99,7 +101,7 @@ def doctor(
                     print(render_text(found), flush=True)
             last = found
             if html:
-                html.write_text(render_html(found, Path(path).name), encoding="utf-8")
+                write_page(html, render_html(found, Path(path).name))
             if not waits or found.failed:
                 break
             time.sleep(every_s)
@@ -113,8 +115,10 @@ def _is_run(path: Path) -> bool:
     """Is a run of ours meant, by name or by its home folder? What is there as a file or another folder is a log."""
     from tasks.storage import RUN_ID
 
-    if path.exists():
-        return (path / "store").is_dir()
+    if os.path.exists(
+        path
+    ):  # unlike Path.exists, it takes a name that is too long or not to be looked at for one that is not there
+        return os.path.isdir(path / "store")
     return path.name == "latest" or RUN_ID.fullmatch(path.name) is not None
 
 
@@ -126,12 +130,18 @@ def _too_early(error: DataError) -> Diagnosis:
 
 
 def _run_info(path: Path) -> RunInfo:
+    from tasks.diagnosis.files import parse_json, read_text
     from tasks.diagnosis.run_info import from_mapping
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = parse_json(read_text(path))
+    except ValueError as error:
         raise DataError(f"cannot be read as JSON: {error}", where=str(path), fix="see docs/diagnosis.md") from error
     if not isinstance(data, dict):
         raise DataError("is not a JSON object", where=str(path), fix="see docs/diagnosis.md")
-    return from_mapping(data)
+    try:
+        return from_mapping(data, strict=True)
+    except DataError as error:
+        raise DataError(
+            error.message, where=f"{path}, {error.where}", fix=error.fix or "see docs/diagnosis.md"
+        ) from error

@@ -5,13 +5,17 @@ Read are this pipeline's `rollouts.jsonl` (a few completions of each batch) and 
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tasks.diagnosis.files import parse_json, read_text
+from tasks.diagnosis.rows import number
+from tasks.errors import DataError
 
 KEPT = 64
 SHOWN = 3
@@ -38,9 +42,13 @@ def sampled(log: Path) -> list[Sample]:
 
 def _from_jsonl(path: Path) -> list[Sample]:
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[-KEPT - 1 :]:
+    try:
+        text = read_text(path)
+    except DataError:
+        return []
+    for line in text.split("\n")[-KEPT - 1 :]:
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             continue
         if isinstance(row, dict) and isinstance(row.get("completion"), str):
@@ -52,7 +60,7 @@ def _from_jsonl(path: Path) -> list[Sample]:
 def _from_parquet(path: Path) -> list[Sample]:
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError):
+    except (pa.ArrowException, OSError):
         return []
     known = {"step", "prompt", "completion", "advantage"}
     if "completion" not in table.column_names:
@@ -67,11 +75,12 @@ def _from_parquet(path: Path) -> list[Sample]:
 
 
 def _sample(row: dict[str, Any]) -> Sample:
+    step, reward = number(row.get("step")), number(row.get("reward"))
     return {
-        "step": row.get("step"),
+        "step": int(step) if step is not None and math.isfinite(step) else None,
         "prompt": str(row.get("prompt")),
         "completion": str(row["completion"]),
-        "reward": row.get("reward"),
+        "reward": reward if reward is not None and math.isfinite(reward) else None,
     }
 
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks.diagnosis.files import read_bytes
 from tasks.errors import DataError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -23,10 +24,7 @@ def read_scalars(path: Path) -> Iterator[tuple[int, str, float]]:
     Raises:
         DataError: the file is not an event file, or a record in it is damaged.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    data = read_bytes(path)
     at = record = 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)

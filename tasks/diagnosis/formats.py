@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tasks.diagnosis.keys import is_metric
+from tasks.diagnosis.files import parse_json, read_text
+from tasks.diagnosis.keys import canonical, is_metric
 from tasks.diagnosis.rows import Row, clean_row, number, number_rows
 from tasks.errors import DataError
 
@@ -19,20 +19,14 @@ KINDS = "trainer_state.json, a checkpoint folder, .jsonl, .csv, captured output,
 _BARE = re.compile(r"(?<=[:\s,\[])(-?)(nan|inf)(?=\s*[,}\]])", re.IGNORECASE)
 
 
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(
-            f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path and its rights"
-        ) from error
+def read_trainer_state(path: str | Path, text: str | None = None) -> list[Row]:
+    """Rows under `log_history` of a trainer_state.json (or a JSON list of rows); the bare word NaN is accepted.
 
-
-def read_trainer_state(path: str | Path) -> list[Row]:
-    """Rows under `log_history` of a trainer_state.json (or a JSON list of rows); the bare word NaN is accepted."""
+    `text`, here and below: what the file holds, if it has been read (a pipe can be read only once).
+    """
     path = Path(path)
     try:
-        data = json.loads(read_text(path))
+        data = parse_json(read_text(path) if text is None else text)
     except ValueError as error:
         raise DataError(
             f"is not valid JSON ({error})",
@@ -64,7 +58,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             if number_ == len(lines):  # no newline yet: the writer is in the middle of this line
                 break
@@ -108,10 +102,10 @@ def rows_of_groups(groups: list[dict[str, Any]], path: Path) -> list[Row]:
     return rows
 
 
-def read_csv(path: str | Path) -> list[Row]:
+def read_csv(path: str | Path, text: str | None = None) -> list[Row]:
     """Rows of a CSV with a header: one column a metric, or the long form with columns for step, name and value."""
     path = Path(path)
-    reader = csv.reader(read_text(path).splitlines())
+    reader = csv.reader((read_text(path) if text is None else text).splitlines())
     try:
         table = [cells for cells in reader if any(cell.strip() for cell in cells)]
     except csv.Error as error:
@@ -128,10 +122,22 @@ def read_csv(path: str | Path) -> list[Row]:
     name_column = next((lower.index(name) for name in ("metric", "name", "key", "tag") if name in lower), None)
     if name_column is not None and "value" in lower:
         return _pivot(body, name_column, lower.index("value"), lower.index("step") if "step" in lower else None, path)
+    _refuse_several_runs(header, path)
     # An empty cell is a metric that this row does not have: evaluation rows and training rows share one table.
     return number_rows(
         clean_row({key: cell for key, cell in zip(header, cells, strict=True) if cell.strip()}) for cells in body
     )
+
+
+def _refuse_several_runs(header: list[str], path: Path) -> None:
+    """W&B's export of a panel has the columns of all runs shown in it side by side: `<run> - train/reward`."""
+    seen: dict[str, str] = {}
+    for name in header:
+        metric = canonical(name)
+        if " - " in name and metric != name and seen.setdefault(metric, name) != name:
+            raise DataError(
+                f"holds several runs: {seen[metric]!r} and {name!r}", where=str(path), fix="export one run at a time"
+            )
 
 
 def _pivot(body: list[list[str]], name: int, value: int, step: int | None, path: Path) -> list[Row]:
@@ -146,14 +152,14 @@ def _pivot(body: list[list[str]], name: int, value: int, step: int | None, path:
     return [{**clean_row(metrics), "step": at} for at, metrics in sorted(by_step.items())]
 
 
-def read_stdout(path: str | Path) -> list[Row]:
+def read_stdout(path: str | Path, text: str | None = None) -> list[Row]:
     """Rows printed as Python or JSON dicts among other output; numbers may be quoted, missing ones `None`, `nan` bare.
 
     Dicts without any metric (settings, for example) are left out; so is what cannot be parsed, as output is full of braces.
     """
     path = Path(path)
     rows = []
-    for line in read_text(path).replace("\r", "\n").split("\n"):
+    for line in (read_text(path) if text is None else text).replace("\r", "\n").split("\n"):
         start, end = line.find("{"), line.rfind("}")
         if start < 0 or end < start:
             continue
@@ -169,7 +175,7 @@ def read_stdout(path: str | Path) -> list[Row]:
 
 
 def _parse_dict(text: str) -> dict[Any, Any] | None:
-    for parse in (json.loads, lambda source: ast.literal_eval(_BARE.sub(r"'\1\2'", source))):
+    for parse in (parse_json, lambda source: ast.literal_eval(_BARE.sub(r"'\1\2'", source))):
         try:
             value = parse(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):

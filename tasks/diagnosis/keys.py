@@ -51,7 +51,12 @@ _ALIASES = {
     "global_step": "step",
     "train/global_step": "step",
     "_step": "step",
+    "Step": "step",
 }
+_LONGEST = 500
+"""Characters of a name; what is longer names no metric."""
+_EXTREMES = ("__MIN", "__MAX")
+"""Ends of the columns that W&B adds to its export of a panel: the range of what was averaged into a point."""
 _PREFIX = re.compile(r"^(?:train|trainer|training)[/_.](?=.)")
 _PER_FUNCTION = re.compile(r"^rewards/[^/]+(?:/(?:mean|std))?$")
 _HELD_OUT = re.compile(
@@ -64,21 +69,33 @@ def canonical(key: str) -> str:
     """The TRL name of `key`; the key itself, stripped, when it has no other name.
 
     `train/` and the like are removed only where a known name remains, so `train_loss` (the summary that the trainer prints
-    last) stays what it is. `rewards/<function>` without a suffix, as old releases log it, becomes `rewards/<function>/mean`.
+    last) stays what it is; likewise the run's name in W&B's exports (`<run> - train/reward`). `rewards/<function>` without a
+    suffix, as old releases log it, becomes `rewards/<function>/mean`.
     """
     key = key.strip()
+    if len(key) > _LONGEST:
+        return key
     if key in _ALIASES:
         return _ALIASES[key]
     if key in TRAIN_KEYS:
         return key
+    if key.endswith(_EXTREMES):
+        return key
     rest = _PREFIX.sub("", key)
     if rest != key and key != "train_loss":
         inner = canonical(rest)
-        if inner in TRAIN_KEYS or inner.startswith(("rewards/", "outcomes/")) or held_out_accuracy(inner):
+        if _known(inner):
             return inner
+    _, run, rest = key.rpartition(" - ")
+    if run and (_known(inner := canonical(rest)) or inner == "step"):
+        return inner
     if _PER_FUNCTION.match(key) and not key.endswith(("/mean", "/std")):
         return f"{key}/mean"
     return key
+
+
+def _known(name: str) -> bool:
+    return name in TRAIN_KEYS or name.startswith(("rewards/", "outcomes/")) or held_out_accuracy(name)
 
 
 def held_out_accuracy(key: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,10 @@ Row = dict[str, Any]
 STEP_IS_ROW = "_step_is_row"
 """Key of a row whose log has no steps: `step` then counts the logged rows."""
 
+_LARGEST = 3.5e38
+"""Just above what float32 holds, in which trainers compute: what is larger has overflowed on its way."""
+_DEEPEST = 8
+"""Dicts inside dicts that are unpacked."""
 _TEXT_NUMBERS = {
     "nan": math.nan,
     "inf": math.inf,
@@ -25,30 +30,27 @@ _TEXT_NUMBERS = {
 
 
 def number(value: Any) -> float | None:
-    """A logged value as a float; None when it is no number (or none was logged).
+    """A logged value as a float; None when it is no number (or none was logged). Beyond float32 it is infinite.
 
-    >>> number("-2"), number("nan"), number(None), number("4.9e-06"), number(True)
-    (-2.0, nan, None, 4.9e-06, None)
+    >>> number("-2"), number("nan"), number(None), number("4.9e-06"), number(True), number(-1e300)
+    (-2.0, nan, None, 4.9e-06, None, -inf)
     """
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    if isinstance(value, str):
-        text = value.strip().lower()
-        if text in _TEXT_NUMBERS:
-            return _TEXT_NUMBERS[text]
-        try:
-            return float(text)
-        except ValueError:
-            return None
-    return None
+    if isinstance(value, str) and value.strip().lower() in _TEXT_NUMBERS:
+        return _TEXT_NUMBERS[value.strip().lower()]
+    if not isinstance(value, (int, float, str)):
+        return None
+    try:
+        parsed = float(value)
+    except ValueError:
+        return None
+    except OverflowError:
+        parsed = math.inf if not isinstance(value, str) and value > 0 else -math.inf
+    return math.copysign(math.inf, parsed) if abs(parsed) > _LARGEST else parsed
 
 
-def clean_row(raw: Mapping[Any, Any]) -> Row:
+def clean_row(raw: Mapping[Any, Any], depth: int = 0) -> Row:
     """TRL's names, numbers as floats; texts and lists are left out, a dict inside (`{"metrics": {...}}`) is unpacked.
 
     Strict JSON has no NaN: our metrics.jsonl writes null and names the metric in the row's list `nonfinite`.
@@ -56,7 +58,8 @@ def clean_row(raw: Mapping[Any, Any]) -> Row:
     row: Row = {}
     for key, value in raw.items():
         if isinstance(value, Mapping):
-            row.update({k: v for k, v in clean_row(value).items() if k not in row})
+            inner = clean_row(value, depth + 1) if depth < _DEEPEST else {}
+            row.update({k: v for k, v in inner.items() if k not in row})
             continue
         name, parsed = canonical(str(key)), number(value)
         empty = value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null"))
@@ -79,6 +82,27 @@ def number_rows(rows: Iterable[Row]) -> list[Row]:
             count += 1
         out.append(row if "step" in row else {**row, "step": max(count, 1), STEP_IS_ROW: 1.0})
     return out
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Rows with their steps going up, for logs written in another order. A resumed run, which logs some steps again, is left as it is.
+
+    Newest first: turned round. Steps that were all logged once and go up and down (sorted as text, for example): sorted. One and the
+    same step all along says nothing: the rows are counted instead.
+    """
+    steps = [row["step"] for row in rows if "reward" in row]
+    if len(steps) < 3:
+        return rows
+    if len(set(steps)) == 1:
+        return number_rows({key: value for key, value in row.items() if key != "step"} for row in rows)
+    pairs = list(itertools.pairwise(steps))
+    back = sum(after < before for before, after in pairs)
+    if back > len(pairs) / 2:
+        rows, steps = rows[::-1], steps[::-1]
+    kept = sum("reward" in row for row in drop_rewound(rows))
+    return (
+        sorted(rows, key=lambda row: row["step"]) if kept < len(steps) / 2 and len(set(steps)) == len(steps) else rows
+    )
 
 
 def drop_rewound(rows: list[Row]) -> list[Row]:

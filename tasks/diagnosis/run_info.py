@@ -6,12 +6,14 @@ maximum: a run that is stuck at one value would make that value both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline_config.rewards import PRESET_NAMES
 from pipeline_config.training import GRPOSettings
+from tasks.diagnosis.rows import number
 from tasks.errors import DataError
 
 
@@ -90,14 +92,29 @@ KNOWN_FUNCTIONS: dict[str, RewardOutcomes] = {
 """Functions whose values are published; used when the log shows their name and the run declares nothing."""
 
 
-def from_mapping(data: Mapping[str, Any]) -> RunInfo:
+KEYS = (
+    "rewards",
+    "reward_functions",
+    "num_generations",
+    "beta",
+    "max_completion_length",
+    "accuracy_key",
+    "temperature",
+    "fp16",
+)
+FUNCTION_KEYS = ("no_match", "wrong", "correct", "min", "max", "weight")
+
+
+def from_mapping(data: Mapping[str, Any], *, strict: bool = False) -> RunInfo:
     """RunInfo from plain data, as in a JSON file: the attributes' names, with `reward_functions` accepted for `rewards`.
 
-    Per function: `no_match`, `wrong`, `correct`, `min`, `max`, `weight`; other keys are left out.
+    Per function: `no_match`, `wrong`, `correct`, `min`, `max`, `weight`. Other keys are left out, or refused if `strict`.
 
     Raises:
-        DataError: a value that should be a number is none; names the field.
+        DataError: a value is not of its kind, or (strict) a key is unknown; names the field.
     """
+    if strict:
+        _refuse_unknown(data, KEYS, "")
     declared = data.get("rewards") or data.get("reward_functions") or {}
     if not isinstance(declared, Mapping):
         raise DataError("must map function names to what they pay", where="rewards")
@@ -105,6 +122,8 @@ def from_mapping(data: Mapping[str, Any]) -> RunInfo:
     for name, values in declared.items():
         if not isinstance(values, Mapping):
             raise DataError("must be an object with no_match, wrong and correct", where=f"rewards.{name}")
+        if strict:
+            _refuse_unknown(values, FUNCTION_KEYS, f"rewards.{name}.")
         rewards[str(name)] = RewardOutcomes(
             no_match=_optional(values, "no_match", name),
             wrong=_optional(values, "wrong", name),
@@ -114,16 +133,26 @@ def from_mapping(data: Mapping[str, Any]) -> RunInfo:
             weight=_optional(values, "weight", name) if values.get("weight") is not None else 1.0,  # type: ignore[arg-type]
         )
     generations, longest = _optional(data, "num_generations"), _optional(data, "max_completion_length")
-    key = data.get("accuracy_key")
+    key, fp16 = data.get("accuracy_key"), data.get("fp16")
+    if key is not None and not isinstance(key, str):
+        raise DataError(f"{key!r} is no name of a metric", where="accuracy_key")
+    if fp16 is not None and not isinstance(fp16, bool):
+        raise DataError(f"{fp16!r} is neither true nor false", where="fp16")
     return RunInfo(
         rewards=rewards,
         num_generations=None if generations is None else int(generations),
         beta=_optional(data, "beta"),
         max_completion_length=None if longest is None else int(longest),
-        accuracy_key=str(key) if key else None,
+        accuracy_key=key or None,
         temperature=_optional(data, "temperature"),
-        fp16=bool(data["fp16"]) if data.get("fp16") is not None else None,
+        fp16=fp16,
     )
+
+
+def _refuse_unknown(data: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
+    for key in data:
+        if key not in known:
+            raise DataError("is not known", where=f"{owner}{key}", fix=f"known are {', '.join(known)}")
 
 
 def from_settings(settings: GRPOSettings, accuracy_key: str | None = None) -> RunInfo:
@@ -149,6 +178,7 @@ def _optional(data: Mapping[str, Any], key: str, owner: object = "") -> float | 
     value = data.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    parsed = None if isinstance(value, str) else number(value)
+    if parsed is None or not math.isfinite(parsed):
         raise DataError(f"{value!r} is no number", where=f"rewards.{owner}.{key}" if owner else key)
-    return float(value)
+    return parsed

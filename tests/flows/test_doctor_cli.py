@@ -133,6 +133,37 @@ def test_what_is_neither_a_log_nor_a_run() -> None:
     assert not Path("grpo-runs").exists(), "looking makes no folders"
 
 
+def test_a_page_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    Path("metrics.jsonl").write_text("".join(json.dumps(row(n, 0.6)) + "\n" for n in range(8)))
+    for page in (tmp_path, Path("metrics.jsonl") / "page.html"):
+        result = call("metrics.jsonl", "--html", str(page))
+        assert result.exit_code == 13 and "cannot write the page" in result.stderr and "what to do" in result.stderr
+    assert call("metrics.jsonl", "--html", "new/page.html").exit_code == 0 and Path("new/page.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"zz": 1}', "zz: is not known"),
+        ('{"reward_functions": {"f": {"rihgt": 1}}}', "rewards.f.rihgt: is not known"),
+        ('{"num_generations": Infinity}', "num_generations: inf is no number"),
+        ('{"fp16": "false"}', "fp16: 'false' is neither true nor false"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_said_of_a_run_is_checked(text: str, said: str) -> None:
+    Path("metrics.jsonl").write_text("".join(json.dumps(row(n, 0.6)) + "\n" for n in range(8)))
+    Path("info.json").write_text(text)
+    result = call("metrics.jsonl", "--run-info", "info.json")
+    assert result.exit_code == 11 and "info.json" in result.stderr and said in result.stderr, result.output
+    assert "known are" in result.stderr or "see docs/diagnosis.md" in result.stderr
+
+
+def test_a_name_that_no_file_can_have_is_no_log() -> None:
+    result = call("x" * 5000)
+    assert result.exit_code == 11 and "cannot be read" in result.stderr
+
+
 def test_following_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on; then it has completed, and there is nothing left to wait for."""
     run_id = run_in("grpo", rows=[row(n, 0.6) for n in range(8)])

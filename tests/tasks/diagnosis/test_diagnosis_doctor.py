@@ -140,6 +140,23 @@ def test_groups_fill_what_the_log_lacks(tmp_path: Path) -> None:
     assert diagnose(log, groups=groups).verdict == "all_correct"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": %d, "rewards": [0, NaN]}',
+        '{"step": %d, "rewards": [1e308, -1e308]}',
+        '{"step": %d, "reward": 1.7e308, "reward_std": 1.7e308, "kl": 1.7e308, "loss": -1.7e308}',
+    ],
+)
+def test_values_that_no_arithmetic_survives_are_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(line % i + "\n" for i in range(60)))
+    found = diagnose(path)
+    assert found.verdict == "late_nan"
+    json.dumps(found.to_json(), allow_nan=False)
+    assert render_text(found) and render_html(found)
+
+
 def test_plots() -> None:
     lines = plot(Curve("kl", (1, 2, 3, 4), (1.0, 2.0, None, 8.0), onset_step=4), width=20, height=2)
     assert lines[0] == "kl by step"

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import math
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -137,6 +142,62 @@ def test_a_resumed_run_counts_once(tmp_path: Path) -> None:
     assert [(row["step"], row["reward"]) for row in read_log(path)] == [(1, 0), (2, 3), (3, 4), (4, 5)]
 
 
+@pytest.mark.parametrize("order", [lambda s: -s, str], ids=["newest first", "sorted as text"])
+def test_a_log_in_another_order_keeps_all_its_rows(tmp_path: Path, order: Callable[[int], Any]) -> None:
+    steps = sorted(range(1, 201), key=order)
+    path = write(tmp_path, "m.jsonl", "".join(f'{{"step": {s}, "reward": {s}, "eval_acc": 0.5}}\n' for s in steps))
+    assert [(row["step"], row["reward"]) for row in read_log(path)] == [(s, s) for s in range(1, 201)]
+
+
+def test_a_resumed_run_logged_newest_first_counts_once_too(tmp_path: Path) -> None:
+    steps = [1, 2, 3, 4, 3, 4, 5]
+    lines = [f'{{"step": {s}, "reward": {i}}}\n' for i, s in enumerate(steps)]
+    rows = read_log(write(tmp_path, "m.jsonl", "".join(reversed(lines))))
+    assert [(row["step"], row["reward"]) for row in rows] == [(1, 0), (2, 1), (3, 4), (4, 5), (5, 6)]
+
+
+def test_steps_that_stand_still_are_counted_instead(tmp_path: Path) -> None:
+    path = write(tmp_path, "m.csv", "step,reward\n" + "".join(f"0,{i}\n" for i in range(6)))
+    assert [(row["step"], row["reward"]) for row in read_log(path)] == [(i + 1, i) for i in range(6)]
+
+
+def test_packed_logs_and_those_of_powershell(tmp_path: Path) -> None:
+    text = "".join(f'{{"step": {s}, "reward": 1.0}}\n' for s in range(1, 4))
+    printed = "".join("{'reward': 1.0, 'loss': 0.0}\n" for _ in range(3))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "tfevents.gz").write_bytes(gzip.compress(base64.b64decode(EVENTS)))
+    assert [row["step"] for row in read_log(tmp_path / "a.jsonl.gz")] == [1, 2, 3]
+    assert [row["step"] for row in read_log(tmp_path / "tfevents.gz")] == [5, 10]
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(DataError, match="half written gzip"):
+        read_log(tmp_path / "a.jsonl.gz")
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"):
+        path = tmp_path / f"{encoding}.txt"
+        path.write_bytes(printed.encode(encoding))
+        assert len(read_log(path)) == 3, encoding
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("{'reward': 1.0, 'loss': 0.0}\n",))
+    writer.start()
+    assert read_log(pipe)[0]["reward"] == 1.0
+    writer.join()
+
+
+def test_what_a_trainer_cannot_hold_is_infinite_and_deep_dicts_are_left_out() -> None:
+    deep: dict[str, Any] = {"kl": 1.0}
+    for _ in range(5000):
+        deep = {"in": deep}
+    assert clean_row({"reward": 1e308, "kl": -(10**400), "loss": 3e38, "deep": deep}) == {
+        "reward": math.inf,
+        "kl": -math.inf,
+        "loss": 3e38,
+    }
+    assert canonical("train/" * 5000 + "reward").startswith("train/")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -149,6 +210,10 @@ def test_a_resumed_run_counts_once(tmp_path: Path) -> None:
         ("a.txt", "hello {world}\n", "no printed row"),
         ("x.tfevents", "this is no event file at all", "not a TensorBoard"),
         ("g.jsonl", '{"rewards": [1], "step": 1}\n', "line 1"),
+        ("trainer_state.json", "[" * 100_000, "nested too deeply"),
+        ("a.jsonl", "[" * 100_000 + "\n{}\n", "line 1: .*nested too deeply"),
+        ("a.zip", "PK\x03\x04", "packed .zip."),
+        ("w.csv", "Step,a - train/reward,b - train/reward\n1,2,3\n", "several runs: 'a - train/reward' and 'b"),
     ],
 )
 def test_unreadable_files_say_where(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -177,6 +242,13 @@ def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
         ("train/eval_accuracy", "eval_accuracy"),
         ("train_loss", "train_loss"),
         ("train/global_step", "step"),
+        ("Step", "step"),
+        ("my run - 2 - train/reward", "reward"),
+        ("my run - train/global_step", "step"),
+        ("my run - train/rewards/check/mean", "rewards/check/mean"),
+        ("my run - eval/accuracy", "eval/accuracy"),
+        ("my run - train/reward__MIN", "my run - train/reward__MIN"),
+        ("my run - _runtime", "my run - _runtime"),
     ],
 )
 def test_names(key: str, name: str) -> None:
