@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from tasks.diagnosis.outcomes import OutcomeShares, Shares, graded_shares, outcome_shares
-from tasks.diagnosis.series import FLAT_ROWS, MIN_ROWS, Run, all_equal
+from tasks.diagnosis.series import FLAT_ROWS, MIN_ROWS, Run, all_equal, same
 
 Cause = Literal["extraction_failed", "all_wrong", "all_correct", "mixed", "none", "unknown"]
 
@@ -70,13 +70,13 @@ def _without_spread(run: Run) -> tuple[str, float | None, float | None, float | 
     zero, std, reward = run.series("frac_reward_zero_std"), run.series("reward_std"), run.series("reward")
     key, values = "frac_reward_zero_std", zero.values
     if not zero.enough and std.enough:
-        key, values = "reward_std", tuple(float(value == 0) for value in std.values)
+        key, values = "reward_std", tuple(map(float, run.no_std))
         if fmean(values[-10:]) < DEAD:
             return key, None, None, None
     elif not zero.enough:
         if not run.one_value:
             return key, None, None, None
-        key, values = "reward", tuple(float(value == reward.recent) for value in reward.values)
+        key, values = "reward", tuple(float(same(value, reward.recent)) for value in reward.values)
     last = values[-10:]
     dead = fmean(last)
     return key, dead, fmean(values[:5]), dead - stdev(last) / len(last) ** 0.5
@@ -111,8 +111,7 @@ def _cause(run: Run, dead: float | None, shares: OutcomeShares) -> Cause:
     now = shares.recent
     if now.no_match is not None and now.no_match >= NO_ANSWER:
         return "extraction_failed"
-    std = run.series("reward_std")
-    starved = dead >= DEAD if dead is not None else std.enough and std.recent == 0
+    starved = dead >= DEAD if dead is not None else run.std_is_zero
     if now.correct is None:
         return _undeclared(run) if starved else "none"
     if now.correct >= ALL or (starved and now.correct >= 0.9):
@@ -138,7 +137,7 @@ def _undeclared(run: Run) -> Cause:
     """
     reward = run.series("reward")
     accuracy = run.accuracy.values[-1] if len(run.accuracy) else None
-    steady = len(reward) >= FLAT_ROWS and reward.early == reward.recent and all_equal(reward.values[-FLAT_ROWS:])
+    steady = len(reward) >= FLAT_ROWS and same(reward.early, reward.recent) and all_equal(reward.values[-FLAT_ROWS:])
     if steady or all_equal(reward.values):
         means = [
             run.series(f"rewards/{name}/mean").recent
@@ -146,10 +145,10 @@ def _undeclared(run: Run) -> Cause:
             if len(run.series(f"rewards/{name}/mean"))
         ]
         pays = reward.recent > 0 and all(mean > 0 for mean in means)
-        never_a_hit = max(reward.values) == reward.recent
+        never_a_hit = same(max(reward.values), reward.recent)
         return "all_correct" if pays and (accuracy is None or accuracy >= 0.8) else _low(run, strictly=never_a_hit)
     last = reward.values[-MIN_ROWS:]
-    if max(last) == min(last) < reward.early:
+    if all_equal(last) and last[-1] < reward.early:
         return _low(run, strictly=True)
     end, share = _end(run)
     if (end == "high" and share <= 0.1) or (accuracy is not None and accuracy >= 0.9):

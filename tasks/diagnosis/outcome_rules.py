@@ -12,7 +12,7 @@ from tasks.diagnosis.changes import accuracy_drop, reward_fell, rollout_drop
 from tasks.diagnosis.dead_groups import DEAD, NO_ANSWER, dead_groups
 from tasks.diagnosis.findings import Finding, missing, ok
 from tasks.diagnosis.outcomes import NO_ANSWER_KINDS, RIGHT
-from tasks.diagnosis.series import CLIPPED, MIN_ROWS, Run
+from tasks.diagnosis.series import CLIPPED, MIN_ROWS, Run, same
 
 
 def extraction_failed(run: Run) -> Finding:
@@ -45,7 +45,7 @@ def extraction_failed(run: Run) -> Finding:
     if now is None or early is None:
         if dead.cause == "extraction_failed":
             head = f"the reward is stuck at {reward.recent:g}: no completion is told from another, most likely no answer is ever found in them"
-            row, step = reward.onset(lambda value: value == reward.recent)
+            row, step = reward.onset(lambda value: same(value, reward.recent))
             return Finding("extraction_failed", "failed", head, row, step, row < 3, evidence, "reward")
         if dead.shares.recent.correct is None:
             return missing("extraction_failed", "no reward function declares what it pays when it finds no answer")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from tasks.diagnosis.run_info import KNOWN_FUNCTIONS, RewardOutcomes
-from tasks.diagnosis.series import Run, window
+from tasks.diagnosis.series import Run, same, window
 
 RIGHT = "outcomes/right"
 NO_ANSWER_KINDS = ("no_answer", "tag_drift", "unclosed", "misordered", "duplicated", "truncated")
@@ -127,7 +127,8 @@ def _two_moments(run: Run, rows: range, function: str, n: float, w: float, c: fl
         mean, std = run.train[i].get(f"rewards/{function}/mean"), run.train[i].get(f"rewards/{function}/std")
         if std is None and len(run.functions) == 1:
             std = run.train[i].get("reward_std")
-        if std is None and run.one_value and run.train[i].get("reward") == run.series("reward").recent:
+        total = run.train[i].get("reward")
+        if std is None and total is not None and run.one_value and same(total, run.series("reward").recent):
             std = 0.0
         if mean is not None and math.isfinite(mean):
             points.append((mean, std if std is not None and math.isfinite(std) else None))

@@ -89,8 +89,13 @@ def window(count: int, most: int) -> int:
     return max(1, min(count, max(3, min(most, count // 5))))
 
 
+def same(a: float, b: float) -> bool:
+    """Equal but for the rounding of float32 means."""
+    return math.isclose(a, b, rel_tol=1e-6)
+
+
 def all_equal(values: Sequence[float]) -> bool:
-    return max(values) == min(values)
+    return same(max(values), min(values))
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,18 @@ class Run:
         return _series(found)
 
     @cached_property
+    def no_std(self) -> tuple[bool, ...]:
+        """For each value of `reward_std`: is it 0, but for the rounding of equal rewards in float32?"""
+        std, mean = self.series("reward_std"), self.series("reward")
+        means = dict(zip(mean.rows, mean.values, strict=True))
+        return tuple(value <= 1e-6 * abs(means.get(i, 0.0)) for i, value in zip(std.rows, std.values, strict=True))
+
+    @cached_property
+    def std_is_zero(self) -> bool:
+        """Is there no deviation in most of the last rows that log one?"""
+        return len(self.no_std) >= MIN_ROWS and fmean(self.no_std[-window(len(self.no_std), 5) :]) > 0.5
+
+    @cached_property
     def one_value(self) -> bool:
         """Do all completions get one and the same reward now: a deviation of 0 and a mean that does not move?
 
@@ -171,7 +188,7 @@ class Run:
         """
         std, reward = self.series("reward_std"), self.series("reward")
         if std.enough:
-            return reward.enough and std.recent == 0 and all_equal(reward.values[-MIN_ROWS:])
+            return reward.enough and self.std_is_zero and all_equal(reward.values[-MIN_ROWS:])
         if self.series("frac_reward_zero_std").enough:
             return False
         return len(reward) >= FLAT_ROWS and all_equal(reward.values[-FLAT_ROWS:])

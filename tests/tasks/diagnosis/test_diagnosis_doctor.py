@@ -92,6 +92,8 @@ def only(count: int, reward: Any, **more: Any) -> list[dict[str, Any]]:
         (only(60, 0.0, **{"rewards/sound/mean": 0.0}), "extraction_failed"),
         (only(60, 0.5, **{"rewards/accuracy_reward/mean": 0.5}), "extraction_failed"),  # pays neither 0 nor 1
         (only(60, lambda i: i % 7 / 7, reward_std=0.0), "entropy_collapse"),
+        (only(60, lambda i: -0.1 - 1e-9 * (i % 3)), "extraction_failed"),  # means of float32
+        (only(60, lambda i: -0.1 - 1e-9 * (i % 3), reward_std=7e-9), "extraction_failed"),
     ],
 )
 def test_a_reward_without_spread_is_a_dead_run_whatever_is_logged_beside_it(log: list[dict], verdict: str) -> None:
