@@ -103,6 +103,11 @@ def held_out_accuracy(key: str) -> bool:
     return bool(_HELD_OUT.match(key)) and not _NOT_A_METRIC.search(key)
 
 
+def of_training(key: str) -> bool:
+    """Is this a metric of a training step, not of an evaluation?"""
+    return key in TRAIN_KEYS or key.startswith(("rewards/", "completions/", "outcomes/", "groups/", "refill/"))
+
+
 def is_metric(key: str) -> bool:
     """Is this a key by which a row of a training log is known?"""
     return (

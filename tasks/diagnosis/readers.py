@@ -21,7 +21,7 @@ from tasks.diagnosis.formats import (
     read_trainer_state,
 )
 from tasks.diagnosis.keys import is_metric
-from tasks.diagnosis.rows import Row, drop_rewound, in_order
+from tasks.diagnosis.rows import Row, drop_rewound, in_order, joined
 from tasks.errors import DataError
 
 
@@ -41,7 +41,7 @@ def read_log(path: str | Path) -> list[Row]:
     rows = _read_folder(path) if path.is_dir() else _read_file(path)
     if not any(is_metric(key) for row in rows for key in row):
         raise DataError("holds no row of a training log", where=str(path), fix=f"give {KINDS}")
-    return drop_rewound(in_order(rows))
+    return joined(drop_rewound(in_order(rows)))
 
 
 def _read_folder(folder: Path) -> list[Row]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tasks.diagnosis.keys import canonical
+from tasks.diagnosis.keys import canonical, of_training
 
 Row = dict[str, Any]
 """A logged row: metric -> float, or None when it was logged without a value; `step` is an int."""
@@ -99,10 +99,24 @@ def in_order(rows: list[Row]) -> list[Row]:
     back = sum(after < before for before, after in pairs)
     if back > len(pairs) / 2:
         rows, steps = rows[::-1], steps[::-1]
+    if len(set(steps)) < len(steps):
+        return rows
+    back = sum(after < before for before, after in itertools.pairwise(steps))
     kept = sum("reward" in row for row in drop_rewound(rows))
-    return (
-        sorted(rows, key=lambda row: row["step"]) if kept < len(steps) / 2 and len(set(steps)) == len(steps) else rows
-    )
+    return sorted(rows, key=lambda row: row["step"]) if back > 2 or kept < len(steps) / 2 else rows
+
+
+def joined(rows: list[Row]) -> list[Row]:
+    """Rows in which the reward of a step has beside it what was logged of that step's training in rows of its own.
+
+    Rules look at the rows with a reward: a KL that only ever stands in another row would go unseen.
+    """
+    by_step = {row["step"]: dict(row) for row in rows if "reward" in row and STEP_IS_ROW not in row}
+    for row in rows:
+        target = by_step.get(row["step"])
+        if target is not None and "reward" not in row:
+            target.update({key: row[key] for key in row if of_training(key) and key not in target})
+    return [by_step.get(row["step"], row) if "reward" in row else row for row in rows]
 
 
 def drop_rewound(rows: list[Row]) -> list[Row]:

@@ -156,6 +156,25 @@ def test_a_resumed_run_logged_newest_first_counts_once_too(tmp_path: Path) -> No
     assert [(row["step"], row["reward"]) for row in rows] == [(1, 0), (2, 1), (3, 4), (4, 5), (5, 6)]
 
 
+def test_a_few_rows_out_of_order_are_not_dropped(tmp_path: Path) -> None:
+    steps = [1, 3, 2, 4, 6, 5, 7, 9, 8]
+    path = write(tmp_path, "m.jsonl", "".join(f'{{"step": {s}, "reward": 1}}\n' for s in steps))
+    assert [row["step"] for row in read_log(path)] == sorted(steps)
+
+
+def test_metrics_of_a_step_in_rows_of_their_own_stand_beside_its_reward(tmp_path: Path) -> None:
+    lines = (
+        '{"step": 1, "kl": 0.5}\n{"step": 1, "reward": 1}\n{"step": 1, "reward_std": 0, "kl": 9, "eval_accuracy": 1}\n'
+    )
+    path = write(tmp_path, "m.jsonl", lines)
+    (row,) = [row for row in read_log(path) if "reward" in row]
+    assert row == {"step": 1, "reward": 1.0, "kl": 0.5, "reward_std": 0.0}
+    lines = "{'loss': 1, 'reward': 1}\n{'kl': 5, 'eval_loss': 2}\n"
+    assert "kl" not in read_log(write(tmp_path, "o.txt", lines))[0], (
+        "rows that are only counted are not known to belong together"
+    )
+
+
 def test_steps_that_stand_still_are_counted_instead(tmp_path: Path) -> None:
     path = write(tmp_path, "m.csv", "step,reward\n" + "".join(f"0,{i}\n" for i in range(6)))
     assert [(row["step"], row["reward"]) for row in read_log(path)] == [(i + 1, i) for i in range(6)]
