@@ -16,7 +16,7 @@ from tasks.contract.kinds import Kind
 from tasks.contract.layout import strip_outer, tidy
 from tasks.contract.numerals import Number, read_number, read_sign
 from tasks.contract.units import PLAIN, Suffix, prefix_currency, read_suffix
-from tasks.contract.values import Value, same_value
+from tasks.contract.values import MIXED, Value, same_value
 from tasks.contract.words import CURRENCY_PATTERN, NUMBER_WORDS
 
 MAX_CHARS = 27_000
@@ -191,7 +191,6 @@ def _with_suffix(number: Number, sign: int, unit: str, suffix: Suffix) -> Value 
 
 
 _SPLIT = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
-_OR = re.compile(r"\sor\s")
 _BRACKET = re.compile(r"[(\[⦃{)\]⦄}]")
 _COMMA_DECIMAL = re.compile(r"([+-]?)\s*(\d{1,300}),(\d{1,300})")
 
@@ -206,7 +205,7 @@ def _list(body: str, depth: int) -> Value | None:
         brackets, inner = opened + closed, body[1:-1].strip()
         if (brackets[0] == "⦃" and brackets != "⦃⦄") or (brackets[1] == "⦄" and brackets != "⦃⦄"):
             return None
-    pieces = _pieces(inner)
+    pieces, joints = _pieces(inner)
     if not pieces or len(pieces) > MAX_ITEMS or (len(pieces) < 2 and brackets not in ("⦃⦄", "[]")):
         return None
     items: list[tuple[str, Value]] = []
@@ -216,8 +215,11 @@ def _list(body: str, depth: int) -> Value | None:
             return None
         items.append(value)
     others: tuple[Fraction, ...] = ()
-    if not brackets and _OR.search(inner):
-        brackets = "or"
+    alternatives = sum("or" in joint for joint in joints)
+    if alternatives and brackets:
+        return None
+    if alternatives:
+        brackets = "or" if alternatives == len(joints) else MIXED
     comma = _COMMA_DECIMAL.fullmatch(inner) if not brackets else None
     if comma and len(items) == 2:
         others = (_decimal(*comma.groups()),)
@@ -247,12 +249,12 @@ def _matching(body: str) -> bool:
     return False
 
 
-def _pieces(inner: str) -> list[str]:
-    """Split at commas, semicolons, "and", "or" outside brackets and braces."""
+def _pieces(inner: str) -> tuple[list[str], list[str]]:
+    """(items, what joins them) at commas, semicolons, "and", "or" outside brackets and braces."""
     if len(inner) > 4000:
-        return []
+        return [], []
     if not _BRACKET.search(inner):
-        return _SPLIT.split(inner)
+        return _SPLIT.split(inner), _SPLIT.findall(inner)
     marks = []
     level = 0
     for ch in inner:
@@ -261,10 +263,11 @@ def _pieces(inner: str) -> list[str]:
         marks.append(level)
         if ch in ")]⦄}":
             level -= 1
-    pieces, at = [], 0
+    pieces, joints, at = [], [], 0
     for found in _SPLIT.finditer(inner):
         if marks[found.start()] == 0:
             pieces.append(inner[at : found.start()].strip())
+            joints.append(found.group())
             at = found.end()
     pieces.append(inner[at:].strip())
-    return pieces
+    return pieces, joints

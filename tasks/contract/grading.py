@@ -12,7 +12,7 @@ from tasks.contract.golds import Gold, last_boxed, read_gold, same_text
 from tasks.contract.kinds import Kind
 from tasks.contract.layout import fold_unicode
 from tasks.contract.symbolic import judge_symbolic
-from tasks.contract.values import same_value
+from tasks.contract.values import MIXED, same_value
 
 __all__ = ["Grade", "Kind", "grade", "lenient"]
 
@@ -121,7 +121,7 @@ def _judge(span: str, target: Gold) -> Kind:
     if reading.kind is Kind.RIGHT and reading.value is not None and target.value is not None:
         if same_value(reading.value, target.value):
             return Kind.RIGHT
-        if target.value.items is None and reading.value.items is not None:
+        if reading.value.items is not None and (target.value.items is None or reading.value.brackets == MIXED):
             return Kind.HEDGED
         return Kind.WRONG
     if target.value is None or target.symbolic:

@@ -24,6 +24,8 @@ _VARIABLE = re.compile(
 _TUPLE_LABEL = re.compile(r"(?:[A-Za-z]{1,2}|\([A-Za-z](?:\s*,\s*[A-Za-z]){1,5}\))\s*=\s*(?=[(\[⦃])")
 _LABEL_WORDS = re.compile(r"[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff ']{0,60}")
 _ONLY_WORDS = re.compile(r"\s*[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff\s,.'-]*")
+_OTHER_QUANTITY = re.compile(r"\s*(?:(?:so|the)\s+)*(?:square|cube|sec)(?:\s+of\s.*)?\s*", re.IGNORECASE | re.DOTALL)
+"""What an equation gives instead of the unknown: `square of x = 8`; "area of the square = 8" is a label."""
 _NOT_BESIDE = FORBIDDEN | frozenset(SCALES) | {"dozen", "dozens"}
 _LABEL_ALLOWED = frozenset({"is", "are", "was", "and", "one", "to", "all"})
 _OPERAND = (
@@ -127,7 +129,7 @@ def _are_words(part: str) -> bool:
 @lru_cache(maxsize=4096)
 def harmless(words: str, allowed: frozenset[str] = _LABEL_ALLOWED) -> bool:
     """At most seven words, none of which denies, softens, scales or changes a value."""
-    if not _ONLY_WORDS.fullmatch(words) or FORBIDDEN_CJK.search(words):
+    if not _ONLY_WORDS.fullmatch(words) or FORBIDDEN_CJK.search(words) or _OTHER_QUANTITY.fullmatch(words):
         return False
     parts = re.findall(r"[^\W\d_]+(?:'t)?", words.lower())
     hedged = any(word not in allowed and _HEDGE_WORDS.search(word) for word in parts)

@@ -8,12 +8,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tasks.contract.words import (
+    ABBREVIATIONS,
     CJK_SCALED_UNIT,
     EXPONENT_WORDS,
     FORBIDDEN,
     FORBIDDEN_CJK,
     LINKS,
     NO_MEANING,
+    NOT_COUNTED,
+    NOT_COUNTED_CJK,
     PREFIX_CURRENCY,
     SCALES,
     SINGLE_LETTER_UNITS,
@@ -28,6 +31,10 @@ _HYPHEN = re.compile(r"-[^\W\d_]{2}")
 _PARTICIPLE = re.compile(r"\w{2,}(?<!e)ed")
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _LATIN = re.compile(r"[A-Za-z\u0370-\u03ff]")
+_BASIS_POINTS = re.compile(r"\bbasis\s+points?\b", re.IGNORECASE)
+_PRODUCT = re.compile(r"a?b?c?d?x?y?z?|[u-z]+|[b-df-hj-np-tv-xz]+")
+"""Letters that are no word: "8 abc", "8 xyz", "8 pqr"."""
+_ACRONYMS = re.compile(r"[A-Z]+s")
 _MAX_LENGTH = 64
 _MAX_WORDS = 5
 _CURRENCY_SIGNS = frozenset("€£¥₹$¢")
@@ -72,7 +79,7 @@ def read_suffix(text: str) -> Suffix | None:
     Examples: `" dollars"`, `" cm^2"`, `"%"`, `"个苹果"`, `" km/h"`, `" million dollars"`; None for `" or so"`, `"x"`,
     `" squared"`, `" more than x"`, `":30"`.
     """
-    if len(text) > _MAX_LENGTH:
+    if len(text) > _MAX_LENGTH or _BASIS_POINTS.search(text):
         return None
     if _HYPHEN.match(text):
         text = " " + text[1:]
@@ -146,9 +153,8 @@ def _take_word(seen: _Seen, word: str, lower: str, at: int, following: str) -> b
         if at == 0:
             seen.scale, rest = _cjk_scale(word)
         seen.units.append(UNITS.get(rest, ""))
-        return not _LATIN.search(word) and not FORBIDDEN_CJK.search(
-            "个" + rest[2:] if rest.startswith("个月") else rest
-        )
+        counted = "个" + rest[2:] if rest.startswith("个月") else rest
+        return not (_LATIN.search(word) or FORBIDDEN_CJK.search(counted) or NOT_COUNTED_CJK.search(counted))
     linked = len(following) > 2 and following[:1].isalpha()
     if not _is_noun(word, lower, seen.glued and at == 0, seen.previous, linked):
         return False
@@ -172,7 +178,10 @@ def _cjk_scale(word: str) -> tuple[Fraction, str]:
 
 def _is_noun(word: str, lower: str, glued: bool, previous: str, linked: bool) -> bool:
     """Whether a Latin word after a number is a unit or a counted noun."""
-    if ("'" in lower and not lower.endswith("'s")) or any(part in FORBIDDEN for part in re.split("['-]", lower)):
+    parts = re.split("['-]", lower)
+    if ("'" in lower and not lower.endswith("'s")) or not FORBIDDEN.isdisjoint(parts):
+        return False
+    if not NOT_COUNTED.isdisjoint(parts):
         return False
     if previous == "°":
         return lower in ("c", "f", "celsius", "fahrenheit")
@@ -180,8 +189,10 @@ def _is_noun(word: str, lower: str, glued: bool, previous: str, linked: bool) ->
         return linked
     if len(word) == 1:
         return word in SINGLE_LETTER_UNITS and not (glued and word in "KA")
-    if lower in UNITS or lower in NO_MEANING:
+    if lower in UNITS or lower in NO_MEANING or lower in ABBREVIATIONS:
         return True
     if len(word) == 2:
         return lower in TWO_LETTER_UNITS or (lower == "in" and not glued)
+    if _PRODUCT.fullmatch(lower) and not _ACRONYMS.fullmatch(word):
+        return False
     return not glued or (len(word) >= 4 and any(vowel in lower for vowel in "aeiou"))

@@ -8,6 +8,9 @@ from fractions import Fraction
 
 from tasks.contract.numerals import Number
 
+MIXED = ",or"
+"""`Value.brackets` of `1, 2 or 3`: a list or alternatives, so that it answers no gold that is one of them."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -19,7 +22,7 @@ class Value:
     items: tuple[tuple[str, Value], ...] | None = None
     """(label or "", value) of each item of a list, tuple, interval or set."""
     brackets: str = ""
-    """The brackets of a list as written, such as `[)`; empty for a bare one, `or` for alternatives. Sets are `⦃⦄`."""
+    """The brackets of a list as written, such as `[)`; empty for a bare one, `or` for alternatives, or `MIXED`. Sets are `⦃⦄`."""
     others: tuple[Fraction, ...] = ()
     """Other rational values that the same text may mean: 75% is 75 and 3/4, "2 dozen" 24 and 2."""
     unit: str = ""
@@ -78,7 +81,9 @@ def _decimal_comma(answer: Value, gold: Value) -> bool:
 def _same_list(answer: Value, gold: Value) -> bool:
     if answer.items is None or gold.items is None or len(answer.items) != len(gold.items):
         return False
-    shapes = {answer.brackets, gold.brackets}
+    if answer.brackets == MIXED and gold.brackets != MIXED:
+        return False
+    shapes = {answer.brackets, "" if gold.brackets == MIXED != answer.brackets else gold.brackets}
     if len(shapes) > 1 and shapes not in ({"", "()"}, {"", "⦃⦄"}, {"", "or"}, {"or", "⦃⦄"}):
         return False
     labels = [label for label, _ in gold.items]
@@ -89,6 +94,9 @@ def _same_list(answer: Value, gold: Value) -> bool:
         )
     if "()" in shapes or "[]" in shapes or any("[" in shape or "]" in shape for shape in shapes):
         return all(same_value(a, g) for (_, a), (_, g) in zip(answer.items, gold.items, strict=True))
+    if all(labels) and len(set(labels)) == len(labels) and not any(label for label, _ in answer.items):
+        named = answer.brackets == ""  # "1, 2" for "x=1, y=2" can only mean this order
+        return named and all(same_value(a, g) for (_, a), (_, g) in zip(answer.items, gold.items, strict=True))
     left = [value for _, value in gold.items]
     for _, value in answer.items:
         match = next((i for i, other in enumerate(left) if same_value(value, other)), None)

@@ -277,6 +277,38 @@ The answer is Tuesday | Tuesday
 B | \text{(B)}
 12:30 | 12:30
 3 : 2 | 3:2
+8 gyms | 8
+8 spies | 8
+8 DVDs | 8
+8 rpm | 8
+8 tbsp | 8
+8 kgs | 8 kg
+8 zeros | 8
+8 basis vectors | 8
+8 tangents | 8
+8 cubes | 8
+8 psi | 8
+8 lakhs | 800000
+8 quadrillion | 8000000000000000
+8倍 | 8
+8等份 | 8
+8兆瓦 | 8
+8个网吧 | 8
+8名成员 | 8
+8个因数 | 8
+8个来回 | 8
+8米的绳子 | 8
+Final score: 8 | 8
+gross profit = $8 | 8
+theta = 30 | 30
+max = 8 | 8
+area of the square = 16 | 16
+volume of cube = 8 | 8
+中位数 = 8 | 8
+1, 2 or 3 | 1, 2 or 3
+1, 2, 3 | 1, 2 or 3
+1 or 2 or 3 | 1, 2, 3
+1, 2 | x=1, y=2
 """
 
 DIFFERENT = r"""
@@ -500,6 +532,143 @@ AB | A
 12:30 | 12:31
 3:2 | 2:3
 __import__("os").getpid() | 8
+8的两倍 | 8
+8的立方根 | 8
+8的对数 | 8
+8的因数 | 8
+8的位数 | 8
+8的补数 | 8
+8的绝对值 | 8
+8米的两倍 | 8
+8双倍 | 8
+8翻倍 | 8
+8翻了一番 | 8
+8开方 | 8
+8开根号 | 8
+8阶乘 | 8
+8取反 | 8
+8兆 | 8
+8京 | 8
+8成 | 8
+8大概 | 8
+8个大概 | 8
+8好像 | 8
+8似乎 | 8
+8大致 | 8
+8大体 | 8
+8估计 | 8
+8应该 | 8
+8恐怕 | 8
+8感觉 | 8
+8看来 | 8
+8猜的 | 8
+8附近 | 8
+8出头 | 8
+8开外 | 8
+8将近 | 8
+8上下 | 8
+8个上下 | 8
+8来个 | 8
+8来岁 | 8
+8之类 | 8
+8等 | 8
+8吧 | 8
+8呢 | 8
+8么 | 8
+8 theta | 8
+8 alpha | 8
+8 lambda | 8
+8 omega | 8
+8 sin | 8
+8 cos | 8
+8 tan | 8
+8 sinh | 8
+8 exp | 8
+8 sine | 8
+8 logarithm | 8
+8 gcd | 8
+8 det | 8
+8 max | 8
+8 minimum | 8
+8 tops | 8
+8 xyz | 8
+8 xyzw | 8
+8 abc | 8
+8 axy | 8
+8 abcd | 8
+8 pqr | 8
+8 uvw | 8
+8 score | 8
+8 gross | 8
+8 gross of pens | 8
+8 doz | 8
+8 basis points | 8
+8 bps | 8
+8 ppm | 8
+8 reciprocal | 8
+8 inverse | 8
+8 conjugate | 8
+8 twos | 8
+8 elevenths | 8
+8 twelfths | 8
+8 fifteenths | 8
+8 twentieths | 8
+8 millionths | 8
+8 lakhs | 8
+8 crores | 8
+8 trillions | 8
+8 quadrillion | 8
+8 milliard | 8
+8 myriad | 8
+8 googol | 8
+8 zillion | 8
+8 mega | 8
+8 supposedly | 8
+8 presumably | 8
+8 apparently | 8
+8 seemingly | 8
+8 wrongly | 8
+8 guessing | 8
+8 estimation | 8
+8 factorials | 8
+8theta | 8
+8xyz | 8
+8abcd | 8
+8score | 8
+8lakhs | 8
+8 (reciprocal) | 8
+reciprocal: 8 | 8
+reciprocal of x = 8 | 8
+inverse = 8 | 8
+additive inverse: 8 | 8
+negation: 8 | 8
+square of x = 8 | 8
+the square of the answer: 8 | 8
+square = 8 | 8
+Square: 8 | 8
+cube of x = 8 | 8
+cube: 8 | 8
+sin = 8 | 8
+cos: 8 | 8
+sec = 8 | 8
+arcsin = 8 | 8
+exp = 8 | 8
+logarithm: 8 | 8
+cosine of x = 8 | 8
+x的两倍 = 8 | 8
+立方根 = 8 | 8
+对数 = 8 | 8
+supposedly = 8 | 8
+8 (score of 20) | 8
+1,2 or 3 | 1,2,3
+1, 2, or 3 | 1,2,3
+1 and 2 or 3 | 1,2,3
+1 or 2, 3 | 1,2,3
+(1, 2 or 3) | (1,2,3)
+\{1, 2 or 3\} | \{1,2,3\}
+(1 or 2) | (1,2)
+2, 1 | x=1, y=2
+\{1, 2\} | x=1, y=2
 8 | She has 8 apples left
 8 | about 8
 """
