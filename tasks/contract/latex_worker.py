@@ -23,9 +23,12 @@ _PARENT_POLL_S = 1.0
 
 def compare(gold: str, answer: str) -> bool:
     """Whether two LaTeX expressions are equal; floats are read as the exact decimals that were written."""
+    from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
-    config = [LatexExtractionConfig()]
+    # units=True would drop letters such as h, t, s, ab from the end: the area pi r^2 would be the volume pi r^2 h.
+    plain = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all")
+    config = [LatexExtractionConfig(normalization_config=plain)]
     parsed = []
     for text in (gold, answer):
         found = parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None)
