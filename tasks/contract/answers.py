@@ -16,7 +16,7 @@ from tasks.contract.kinds import Kind
 from tasks.contract.layout import strip_outer, tidy
 from tasks.contract.numerals import Number, read_number, read_sign
 from tasks.contract.units import PLAIN, Suffix, prefix_currency, read_suffix
-from tasks.contract.values import MIXED, Value, same_value
+from tasks.contract.values import BOTH_SIGNS, MIXED, Value, same_value
 from tasks.contract.words import CURRENCY_PATTERN, NUMBER_WORDS
 
 MAX_CHARS = 27_000
@@ -42,6 +42,12 @@ class Reading:
     kind: Kind
     """`right` stands for "has a value" here."""
 
+    @property
+    def compared(self) -> Value | None:
+        """The finished value to compare with a gold; `±1` has one too, though only a gold of both values is equal."""
+        both = self.value is not None and self.value.brackets == BOTH_SIGNS
+        return self.value if self.kind is Kind.RIGHT or both else None
+
 
 def parse_answer(text: str) -> Value | None:
     """The one finished value of an answer text, or None. Never raises."""
@@ -60,8 +66,8 @@ def same_answer(answer: str, gold: str) -> bool:
     if target.kind is Kind.BAD_GOLD:
         return False
     reading = read(answer)
-    if target.value is not None and reading.kind is Kind.RIGHT and reading.value is not None:
-        return same_value(reading.value, target.value)
+    if target.value is not None and reading.compared is not None:
+        return same_value(reading.compared, target.value)
     return (target.value is None or target.symbolic) and same_text(answer, target.text)
 
 
@@ -87,7 +93,7 @@ def read(text: str) -> Reading:
     value = _list(hedges.list_label(body), 0)
     if value is not None:
         return Reading(value, Kind.RIGHT)
-    return Reading(None, hedges.kind_of(body))
+    return Reading(_both_signs(plain) if "±" in plain and not remark else None, hedges.kind_of(body))
 
 
 def _long_numeral(text: str) -> str | None:
@@ -123,6 +129,18 @@ def _scalar(body: str) -> Reading | None:
     if value.number is not None and not value.number.evaluated:
         return Reading(value, Kind.UNFINISHED)
     return Reading(value, Kind.RIGHT)
+
+
+def _both_signs(body: str) -> Value | None:
+    """The two values of `±1` or `x = ±\\sqrt{3}`."""
+    label, body, equation = hedges.split_label(body)
+    if label is None or equation or body[:1] != "±":
+        return None
+    value = _signed(body[1:].strip())
+    if value is None or value.number is None or not value.number.evaluated or value.others:
+        return None
+    negative = replace(value, number=replace(value.number, coefficient=-value.number.coefficient))
+    return Value(items=(("", value), ("", negative)), brackets=BOTH_SIGNS)
 
 
 def _agrees(remark: str, value: Value | None) -> bool:

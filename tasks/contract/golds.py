@@ -11,12 +11,15 @@ from tasks.contract.hedges import is_approximate, without_introduction
 from tasks.contract.kinds import Kind
 from tasks.contract.layout import tidy
 from tasks.contract.values import Value
+from tasks.contract.words import FORBIDDEN
 
 _HASHES = re.compile(r"####\s*([^\n]+)")
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "none", "null", "n/a", "na", "<na>"})
 _MATHS = re.compile(
-    r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*[A-Za-z]\b|(?<![A-Za-z])[A-Za-z0-9]\s*-\s*[A-Za-z0-9](?![A-Za-z])"
+    r"[\\^=+*/(){}\[\]|√π∞<>≤≥_°]|\d\s*!|\d\s*[A-Za-z]\b|(?<![A-Za-z])[A-Za-z0-9]\s*-\s*[A-Za-z0-9](?![A-Za-z])"
 )
+_PRODUCT = re.compile(r"\d{1,6}([a-dkm-np-z]{2,3})|[xyz]{2,3}")
+"""`2xy`, `xy`. Without a number only these letters: `ab` may name options or be a text, whose order matters."""
 _SPACES = re.compile(r"\s+")
 _CHOICE = re.compile(r"\(?\s*([a-z])\s*\)?")
 _DIGIT = re.compile(r"\d")
@@ -58,7 +61,7 @@ def _read_gold(gold: str) -> Gold:
         return Gold(text, None, Kind.BAD_GOLD, False)
     reading = read(gold)
     value = reading.value
-    if value is not None and reading.kind in (Kind.RIGHT, Kind.UNFINISHED):
+    if value is not None and reading.kind in (Kind.RIGHT, Kind.UNFINISHED, Kind.HEDGED):
         return Gold(text, value, Kind.RIGHT, symbolic=not value.literal, source=gold)
     if reading.kind is Kind.WRONG:
         return Gold(text, None, Kind.BAD_GOLD, False)
@@ -67,11 +70,17 @@ def _read_gold(gold: str) -> Gold:
         return Gold(text, None, Kind.BAD_GOLD, False)
     if _CHOICE.fullmatch(text.lower()):
         return Gold(text, None, Kind.RIGHT, symbolic=False, source=gold)
-    if _MATHS.search(text) and len(text) <= _MAX_LATEX_GOLD and not _sentence(words):
+    if (_MATHS.search(text) or _is_product(text)) and len(text) <= _MAX_LATEX_GOLD and not _sentence(words):
         return Gold(text, None, Kind.RIGHT, symbolic=True, source=gold)
     if len(text) <= _MAX_WORD_GOLD and not _sentence(words):
         return Gold(text, None, Kind.RIGHT, symbolic=False, source=gold)
     return Gold(text, None, Kind.BAD_GOLD, False)
+
+
+def _is_product(text: str) -> bool:
+    """Whether a text is a number and variables that a word or a time of day (`8pm`) would not spell."""
+    found = _PRODUCT.fullmatch(text)
+    return found is not None and found.group(1) not in FORBIDDEN
 
 
 def _sentence(words: list[str], limit: int = 4) -> bool:

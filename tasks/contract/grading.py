@@ -118,10 +118,11 @@ def _judge_spans(found: Extraction, target: Gold) -> Kind:
 
 def _judge(span: str, target: Gold) -> Kind:
     reading = read(span)
-    if reading.kind is Kind.RIGHT and reading.value is not None and target.value is not None:
-        if same_value(reading.value, target.value):
+    value = reading.compared
+    if value is not None and target.value is not None:
+        if same_value(value, target.value):
             return Kind.RIGHT
-        if reading.value.items is not None and (target.value.items is None or reading.value.brackets == MIXED):
+        if value.items is not None and (target.value.items is None or value.brackets == MIXED):
             return Kind.HEDGED
         return Kind.WRONG
     if target.value is None or target.symbolic:

@@ -17,9 +17,14 @@ _CJK_HEAD = re.compile(
     r"(?:(?:所以|因此|故|那么|最终|最后|正确)[,，:]?\s*)*(?:(?:答案|答|结果|得数|答数|解|值)(?:应该)?\s*(?:是|为|等于|得)?\s*[:：]?\s*)?"
     r"(?:一共|总共|共计|共|合计|总计|等于|得|是|为)?\s*(?:有|是|为|等于|得)?\s*[:：]?\s*(?:第(?=\d))?"
 )
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|rho|sigma|tau|phi|varphi|psi|omega|Delta)\s*"
+    r"|[α-οσ-ωµ]"
+)
 _VARIABLE = re.compile(
-    r"(?:\\(?:alpha|beta|gamma|theta|phi|lambda|angle|triangle|Delta)\s*)?(?:(?:[A-Za-z]|[A-Z]{2,3})'?)?(?:_\s*(?:\{\s*\w{1,8}\s*\}|\w))?[₀-₉]*"
-    r"(?:\(-?[A-Za-z0-9](?:\s*,\s*-?[A-Za-z0-9]){0,3}\))?"
+    rf"(?:{_GREEK}|(?:\\(?:angle|triangle|Delta)\s*)?(?:[A-Za-z]|[A-Z]{{2,3}}))'{{0,2}}(?:_\s*(?:\{{\s*\w{{1,8}}\s*\}}|\w))?[₀-₉]*"
+    r"(?:(?:(?<=[fgh])\^\s*(?:\{\s*-1\s*\}|-1))?\(-?[A-Za-z0-9](?:\s*,\s*-?[A-Za-z0-9]){0,3}\))?"
+    r"|\\frac\s*\{\s*d[a-z]\s*\}\s*\{\s*d[a-z]\s*\}|d[a-z]/d[a-z]|\\overline\s*\{\s*[A-Z]{2}\s*\}"
 )
 _TUPLE_LABEL = re.compile(r"(?:[A-Za-z]{1,2}|\([A-Za-z](?:\s*,\s*[A-Za-z]){1,5}\))\s*=\s*(?=[(\[⦃])")
 _LABEL_WORDS = re.compile(r"[A-Za-z\u3400-\u9fff][A-Za-z\u3400-\u9fff ']{0,60}")
@@ -42,7 +47,7 @@ _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _ONE_NUMBER = re.compile(r"\s*[+-]?\s*\$?\s*(?:\d[\d,]*\.?\d*|\.\d+)\s*%?\s*")
 _REMARK_CHARS = 120
 _BEFORE_REMARK = re.compile(r"[\w%°$}¢€£]\s+|[\u3400-\u9fff]")
-_SEPARATED = re.compile(r"\d\s*[,;]\s*[-+$]?\s*\d|\d\s+\$?\d")
+_SEPARATED = re.compile(r"\d\s*[,;]\s*[-+$]?\s*\d|(?<!_)\d\s+\$?\d")
 _HEDGE_SIGNS = re.compile(r"[±∓≈~≠≤≥<>?∪]|\.\.\.")
 _HEDGE_WORDS = re.compile(
     r"\b(?:or|not|no|nor|never|neither|either|between|maybe|perhaps|possibly|probably|likely|about|approximately|approx|"
@@ -68,7 +73,7 @@ def split_label(body: str) -> tuple[str | None, str, str]:
             return None, body, ""
         label, equation = "", ""
         for i, part in enumerate(parts[:-1]):
-            label_text = _equation_label(part) if i == 0 else None
+            label_text = equation_label(part) if i == 0 else None
             if label_text is not None:
                 label = label_text
             elif _is_arithmetic(part) or (len(parts) == 2 and _ONE_NUMBER.fullmatch(part)):
@@ -105,10 +110,12 @@ def _is_arithmetic(part: str) -> bool:
     return bool(complete and _OPERATOR.search(part)) and not _ONE_NUMBER.fullmatch(part)
 
 
-def _equation_label(part: str) -> str | None:
+def equation_label(part: str) -> str | None:
     """A variable or a few words in front of `=`; None when it is neither."""
+    if not part:
+        return "="
     if _VARIABLE.fullmatch(part):
-        return part or "="
+        return part
     if _LABEL_WORDS.fullmatch(part) and harmless(part) and _are_words(part):
         return " ".join(part.lower().split())
     return None

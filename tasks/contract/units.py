@@ -35,6 +35,10 @@ _BASIS_POINTS = re.compile(r"\bbasis\s+points?\b", re.IGNORECASE)
 _PRODUCT = re.compile(r"a?b?c?d?x?y?z?|[u-z]+|[b-df-hj-np-tv-xz]+")
 """Letters that are no word: "8 abc", "8 xyz", "8 pqr"."""
 _ACRONYMS = re.compile(r"[A-Z]+s")
+_LETTER_PAIRS = frozenset(("nm", "ns", "ms", "ah", "as", "wh", "ws", "js", "va", "vs"))
+"""Units of two letters with a blank between, such as "N m"; others are a product of variables: "g t^2"."""
+_LETTERS = re.compile(r"[^\W\d_]+")
+_KNOWN = frozenset(UNITS).union(NO_MEANING, EXPONENT_WORDS, TWO_LETTER_UNITS, ABBREVIATIONS, ("in", "per"))
 _MAX_LENGTH = 64
 _MAX_WORDS = 5
 _CURRENCY_SIGNS = frozenset("€£¥₹$¢")
@@ -100,6 +104,18 @@ def read_suffix(text: str) -> Suffix | None:
     return Suffix(seen.scale, unit, seen.percent, seen.dozen)
 
 
+def known_unit(text: str, nouns: frozenset[str] = frozenset()) -> Suffix | None:
+    """The unit that a text names, or None when any word is neither a known unit nor (in lower case) one of `nouns`.
+
+    Scales, percent and dozens are no units. For texts in which an unknown word may be a product of variables.
+    """
+    suffix = read_suffix(" " + text.strip())
+    if suffix is None or suffix.scale != 1 or suffix.dozen or suffix.percent:
+        return None
+    words = [word for word in _LETTERS.findall(text) if word not in SINGLE_LETTER_UNITS and word not in UNITS]
+    return suffix if _KNOWN.union(nouns).issuperset(word.lower() for word in words) else None
+
+
 def _take(seen: _Seen, piece: str, at: int, pieces: list[str]) -> bool:
     """Read one piece; False when it cannot stand there."""
     lower = piece.lower()
@@ -155,6 +171,8 @@ def _take_word(seen: _Seen, word: str, lower: str, at: int, following: str) -> b
         seen.units.append(UNITS.get(rest, ""))
         counted = "个" + rest[2:] if rest.startswith("个月") else rest
         return not (_LATIN.search(word) or FORBIDDEN_CJK.search(counted) or NOT_COUNTED_CJK.search(counted))
+    if len(word) == 1 == len(seen.previous) and seen.previous.isalpha() and seen.previous + lower not in _LETTER_PAIRS:
+        return False
     linked = len(following) > 2 and following[:1].isalpha()
     if not _is_noun(word, lower, seen.glued and at == 0, seen.previous, linked):
         return False

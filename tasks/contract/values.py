@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 from tasks.contract.numerals import Number
 
+BOTH_SIGNS = "±"
+"""`Value.brackets` of `±1`, which is the list 1, -1."""
 MIXED = ",or"
 """`Value.brackets` of `1, 2 or 3`: a list or alternatives, so that it answers no gold that is one of them."""
 
@@ -22,7 +25,7 @@ class Value:
     items: tuple[tuple[str, Value], ...] | None = None
     """(label or "", value) of each item of a list, tuple, interval or set."""
     brackets: str = ""
-    """The brackets of a list as written, such as `[)`; empty for a bare one, `or` for alternatives, or `MIXED`. Sets are `⦃⦄`."""
+    """The brackets of a list as written, such as `[)`; empty for a bare one, `or` for alternatives, `BOTH_SIGNS` or `MIXED`. Sets are `⦃⦄`."""
     others: tuple[Fraction, ...] = ()
     """Other rational values that the same text may mean: 75% is 75 and 3/4, "2 dozen" 24 and 2."""
     unit: str = ""
@@ -41,13 +44,17 @@ class Value:
         return bool(self.infinity) or self.fraction is not None
 
 
+_ALIKE = [{"", "()"}, *map(set, combinations(("", "⦃⦄", "or", BOTH_SIGNS), 2))]
+"""Brackets that may differ between an answer and its gold."""
+
+
 def same_value(answer: Value, gold: Value) -> bool:
     """Whether two values are equal. Not symmetric: what an answer's percent sign may mean depends on the gold."""
     if gold.items is not None or answer.items is not None:
         return _decimal_comma(answer, gold) or _same_list(answer, gold)
     if gold.infinity or answer.infinity:
         return gold.infinity == answer.infinity
-    if answer.number is None or gold.number is None or _units_clash(answer.unit, gold.unit):
+    if answer.number is None or gold.number is None or units_clash(answer.unit, gold.unit):
         return False
     if _equal(answer.number, gold.number):
         return True
@@ -64,7 +71,7 @@ def _equal(one: Number, other: Number) -> bool:
     return one.key == other.key
 
 
-def _units_clash(one: str, other: str) -> bool:
+def units_clash(one: str, other: str) -> bool:
     """Whether two known units differ; an unknown or absent unit agrees with all."""
     if one == other or not one or not other or "%" in (one, other):
         return False
@@ -84,8 +91,10 @@ def _same_list(answer: Value, gold: Value) -> bool:
     if answer.brackets == MIXED and gold.brackets != MIXED:
         return False
     shapes = {answer.brackets, "" if gold.brackets == MIXED != answer.brackets else gold.brackets}
-    if len(shapes) > 1 and shapes not in ({"", "()"}, {"", "⦃⦄"}, {"", "or"}, {"or", "⦃⦄"}):
+    if len(shapes) > 1 and shapes not in _ALIKE:
         return False
+    if gold.brackets == BOTH_SIGNS and len({label for label, _ in answer.items}) > 1:
+        return False  # x=1, y=-1
     labels = [label for label, _ in gold.items]
     if all(labels) and len(set(labels)) == len(labels) and all(label for label, _ in answer.items):
         wanted = dict(gold.items)

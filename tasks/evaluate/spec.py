@@ -15,7 +15,7 @@ from typing import Any
 from artifacts.fingerprint import changed_terms, fingerprint
 from pipeline_config.contract import ContractConfig
 
-GRADER_VERSION = 1
+GRADER_VERSION = 2
 """Of extraction and verification (`tasks/contract`). Raise it when a verdict changes; a test holds the verdicts of a
 corpus against it."""
 VERIFIERS = ("math-verify", "latex2sympy2_extended", "sympy")

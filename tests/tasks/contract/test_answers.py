@@ -305,6 +305,18 @@ max = 8 | 8
 area of the square = 16 | 16
 volume of cube = 8 | 8
 中位数 = 8 | 8
+1, -1 | \pm 1
+-1 and 1 | \pm 1
+\{1, -1\} | \pm 1
+x = \pm 1 | \pm 1
+x=1 or x=-1 | x = \pm 1
+\pm 1 | 1, -1
+\pm 1 | x=1, x=-1
+\sqrt{3}, -\sqrt{3} | \pm\sqrt{3}
+x = \pm\sqrt{3} | \pm\sqrt{3}
+θ = 30 | 30
+f^{-1}(2) = 5 | 5
+8 N m | 8
 1, 2 or 3 | 1, 2 or 3
 1, 2, 3 | 1, 2 or 3
 1 or 2 or 3 | 1, 2, 3
@@ -660,6 +672,18 @@ x的两倍 = 8 | 8
 对数 = 8 | 8
 supposedly = 8 | 8
 8 (score of 20) | 8
+(-x) = 8 | 8
+(3) = 8 | 8
+\theta x = 8 | 8
+8 m g h | 8
+\pm 1 | 1
+1 | \pm 1
+\pm 2 | \pm 1
+1, -2 | \pm 1
+x=1, y=-1 | \pm 1
+\pm 1 | x=1, y=-1
+\pm 1 | (1, -1)
+2\pm 1 | \pm 1
 1,2 or 3 | 1,2,3
 1, 2, or 3 | 1,2,3
 1 and 2 or 3 | 1,2,3

@@ -52,10 +52,94 @@ def kind(answer: str, gold: str) -> Kind:
         ("x^(n+1)", "x^{n+1}"),
         ("∅", "\\emptyset"),
         ("\\{1, \\sqrt{2}\\}", "\\{\\sqrt2,1\\}"),
+        ("f(x) = x^2+1", "x^2+1"),
+        ("f^{-1}(x) = x^2+1", "x^2+1"),
+        ("f'(x) = x^2+1", "x^2+1"),
+        ("\\frac{dy}{dx} = x^2+1", "x^2+1"),
+        ("\\theta = 1+\\sqrt{3}", "1+\\sqrt{3}"),
+        ("\\overline{AB} = 1+\\sqrt{3}", "1+\\sqrt{3}"),
+        ("(x+1)^2 = x^2+2x+1", "x^2+2x+1"),
+        ("\\sqrt{12}+1 = 1+2\\sqrt{3}", "1+2\\sqrt{3}"),
+        ("2x-y+1 = 0", "y=2x+1"),
+        ("1+\\sqrt{3} square units", "1+\\sqrt{3}"),
+        ("1+\\sqrt{3} meters per second", "1+\\sqrt{3}"),
+        ("1+\\sqrt{3}\\,cm", "1+\\sqrt{3}\\text{ centimeters}"),
+        ("2^{100}", "2^{100} apples"),
+        ("2^{100}cm", "2^{100}"),
+        ("h\\pi r^2", "\\pi r^2 h"),
+        ("\\frac{1}{2}gt^2", "\\frac12 g t^2"),
+        ("\\log_2 5", "\\log_{2}5"),
+        ("\\log_2 3", "\\log_2(3)"),
+        ("2x \\cdot y", "2xy"),
+        ("2yx", "2xy"),
+        ("2ab", "2ba"),
+        ("yx", "xy"),
+        ("120", "5!"),
+        ("5! = 120", "5!"),
+        ("1+\\sqrt{2} and 1-\\sqrt{2}", "1+\\sqrt{2}, 1-\\sqrt{2}"),
+        ("1-\\sqrt{2} \\text{ and } 1+\\sqrt{2}", "1+\\sqrt{2}, 1-\\sqrt{2}"),
     ],
 )
 def test_equal_expressions(answer: str, gold: str) -> None:
     assert kind(answer, gold) is Kind.RIGHT
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["2x", "-x", "(-x)", "x^2", "3", "(3)", "1/x", "\\frac{1}{x}", "\\sqrt{x}", "x+1", "xy", "x y", "\\theta x", "|x|", "x!", "2^x",
+     "\\sin x", "sin x", "\\log x", "1+\\sqrt{2}", "1+\\sqrt{3}"],
+)  # fmt: skip
+@pytest.mark.parametrize("gold", ["1+\\sqrt{3}", "x = 1+\\sqrt{3}", "y^2+1"])
+def test_equations_that_are_not_solved(left: str, gold: str) -> None:
+    value = gold.removeprefix("x = ")
+    assert kind(f"x = {value}", gold) is Kind.RIGHT
+    assert kind(f"{left} = {value}", gold) is not Kind.RIGHT
+    assert kind(f"2x \\equiv {value}", gold) is not Kind.RIGHT
+
+
+@pytest.mark.parametrize("gold", ["1+\\sqrt{3}", "x+1", "2^{100}"])
+@pytest.mark.parametrize(
+    "scale",
+    [" million", " dozen", " hundred", " percent", " score", " reciprocal", " inverse", " xyz", " theta", " sin", " pairs", " am",
+     "\\text{ million}", "\\text{ dozen}", "\\text{ k}", "\\text{M}", "\\text{e3}", "\\text{ pm}", "\\text{万}", "万", "的两倍", "'",
+     "t", "c", "ab"],
+)  # fmt: skip
+def test_scales_and_letters_are_no_units(scale: str, gold: str) -> None:
+    assert kind(gold + scale, gold) is not Kind.RIGHT
+    assert kind(f"({gold}){scale}", gold) is not Kind.RIGHT
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("1+\\sqrt{3} cm", "1+\\sqrt{3} km"),
+        ("1+\\sqrt{3}\\text{ cm}^2", "1+\\sqrt{3}\\text{ cm}"),
+        ("x^2 = \\sqrt{3}", "\\sqrt{3}"),
+        ("2x = \\sqrt{3}", "\\sqrt{3}"),
+        ("1/y = x^2+1", "x^2+1"),
+        ("x+2 ms", "x+2"),
+        ("\\pi r^2", "\\pi r^2 h"),
+        ("2^{100}", "2^{100}t"),
+        ("1/2", "\\frac12 g t^2"),
+        ("2xz", "2xy"),
+        ("2", "2ab"),
+        ("ba", "ab"),
+        ("BA", "AB"),
+        ("2BA", "2AB"),
+        ("8mp", "8pm"),
+        ("5", "5!"),
+        ("119+1", "5!"),
+        ("\\log_5 2", "\\log_2 5"),
+        ("\\log_2 5 7", "\\log_2 5"),
+        ("\\log_2 5 or 3", "\\log_2 5"),
+        ("1+\\sqrt{2} and 1", "1+\\sqrt{2}, 1-\\sqrt{2}"),
+        ("1+\\sqrt{2} and 1-\\sqrt{2}", "1+\\sqrt{2}"),
+        ("1+\\sqrt{2} and not 1-\\sqrt{2}", "1+\\sqrt{2}, 1-\\sqrt{2}"),
+        ("1-\\sqrt{2} and 1+\\sqrt{2}", "(1+\\sqrt{2}, 1-\\sqrt{2})"),
+    ],
+)
+def test_another_unit_product_order_or_list(answer: str, gold: str) -> None:
+    assert kind(answer, gold) is not Kind.RIGHT
 
 
 @pytest.mark.parametrize(

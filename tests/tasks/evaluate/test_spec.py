@@ -90,6 +90,7 @@ ANSWERS = (
     "8", "8.0", "08", "+8", "8 apples", "$8", r"\boxed{8}", r"$\frac{16}{2}$", "8 or 9", "about 8", "3 + 5", "3 + 5 = 8",
     "eight", "-8", "80%", "0.8", "1,234", "1234", "1 234", "1/2", "0.5", r"\frac{1}{2}", "50%", "(1, 2)", "(2, 1)",
     r"\sqrt{8}", r"2\sqrt{2}", "x+1", "1+x", "yes", "No", "(B)", "b", "", "12:30", "5 m", "500 cm", "2^3", "1e3", "∞",
+    "8 xyz", "8 score", "8的两倍", "square of x = 8", "2x = x+1", "y = x+1", "x+1 million", "±8", "8, -8", "8, 1 or 2",
 )  # fmt: skip
 GOLDS = ("8", "1234", r"\frac{1}{2}", "(1,2)", r"2\sqrt{2}", "x+1", "yes", "B", "-8", "80\\%")
 LAYOUTS = (
@@ -101,7 +102,7 @@ LAYOUTS = (
     "so it is {}",
     "w<end_working_out><SOLUTION>{}</SOLUTION><SOLUTION>{}</SOLUTION>",
 )
-VERDICTS = {1: "1764b031c922c5c430dd53608be49e4825c2803241b206ae4a3e2b92e5749985"}
+VERDICTS = {2: "c885f037f2eb6ebda9260e70ad8966ad4be4f3350e0be1972e13c967eba7197c"}
 """GRADER_VERSION -> sha256 over the verdicts on the corpus above."""
 
 
