@@ -76,7 +76,7 @@ class LedgerTrainer(Base):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.grader, self.groups_file, self.rule, self.max_refills = grader, groups_file, rule, max_refills
         if self.use_vllm and not in_use():
-            leave_base_alone(self.vllm_generation)
+            leave_base_alone(self.vllm_generation, self.model)
         self.resumed_at = 0
         self._in_training = True
         self._ready: Draw | None = None

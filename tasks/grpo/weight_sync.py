@@ -15,15 +15,17 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
 
-def leave_base_alone(generation: Any) -> None:
-    """Let TRL's `VLLMGeneration` read merged weights without merging. Full weights need nothing; an adapter's base is never sharded here."""
-    if isinstance(generation.model, PeftModel):
-        generation._iter_named_params = lambda: merged_weights(generation)
+def leave_base_alone(generation: Any, model: Any) -> None:
+    """Let TRL's `VLLMGeneration` read the policy's merged weights without merging.
+
+    Full weights need nothing, and an adapter's base is never sharded here.
+    """
+    if isinstance(model, PeftModel):
+        generation._iter_named_params = lambda: merged_weights(generation, model)
 
 
-def merged_weights(generation: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def merged_weights(generation: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Names as vLLM has them, and weights of the base model's type; one more weight in 32 bits at a time."""
-    model = generation.model
     layers = {id(module.get_base_layer().weight): module for module in model.modules() if isinstance(module, LoraLayer)}
     for name, parameter in model.named_parameters():
         name = name.removeprefix("base_model.model.").replace(".base_layer", "")

@@ -57,7 +57,7 @@ def test_the_engine_gets_the_merged_weights_and_the_policy_stays_as_it_was() -> 
 
     model = policy()
     generation = generation_of(model)
-    leave_base_alone(generation)
+    leave_base_alone(generation, generation.model)
     for _ in range(3):
         ours = dict(generation._iter_named_params())
     assert list(ours) == list(stock)
@@ -72,5 +72,5 @@ def test_the_engine_gets_the_merged_weights_and_the_policy_stays_as_it_was() -> 
 
 def test_full_weights_are_left_to_trl() -> None:
     generation = generation_of(policy().get_base_model())
-    leave_base_alone(generation)
+    leave_base_alone(generation, generation.model)
     assert "_iter_named_params" not in vars(generation)

@@ -36,8 +36,8 @@ def run(tmp_path: Path) -> Callable[..., tuple[ProcessResult, list[str]]]:
 
 
 def said(log: Path) -> list[str]:
-    """What the stage itself wrote; the launcher's notes come by another pipe, so anywhere between."""
-    return [line for line in log.read_text().splitlines() if not line.startswith("[process]")]
+    """What the stage itself wrote; the launcher's notes come by another pipe, so anywhere between, also before the end of a line."""
+    return [line for line in log.read_text().splitlines() if line and not line.startswith("[process]")]
 
 
 @pytest.mark.parametrize(
