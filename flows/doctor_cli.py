@@ -115,9 +115,8 @@ def _is_run(path: Path) -> bool:
     """Is a run of ours meant, by name or by its home folder? What is there as a file or another folder is a log."""
     from tasks.storage import RUN_ID
 
-    if os.path.exists(
-        path
-    ):  # unlike Path.exists, it takes a name that is too long or not to be looked at for one that is not there
+    # Unlike Path.exists it raises nothing for a name that is too long or may not be looked at.
+    if os.path.exists(path):
         return os.path.isdir(path / "store")
     return path.name == "latest" or RUN_ID.fullmatch(path.name) is not None
 

@@ -1,6 +1,6 @@
 """Sample completions from a model folder: one interface over transformers (any device) and vLLM (GPU).
 
-Used by the format gate, pass rates, checkpoint choice and evaluation, so that both decode exactly as TRL's trainer does.
+Used by the format gate, pass rates, checkpoint choice and evaluation, so that all decode exactly as TRL's trainer does.
 """
 
 from __future__ import annotations
